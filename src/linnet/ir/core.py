@@ -79,7 +79,8 @@ class Slot:
     """A weight or state that a function uses, by its path relative to the function's block.
 
     `kind` is `param`, `buffer`, `state`, or `derived`: computed once from weights by the module's
-    `prepare` function (the path then starts with `@`).
+    `prepare` function (the path then starts with `@`: `@inverse_frequency` in the function that
+    uses it, `@layers.3.inverse_frequency` in a caller).
     """
 
     path: str
@@ -175,7 +176,8 @@ OPS: dict[str, OpDef] = {
     "permute": OpDef("shape", 1, ("axes",), "output axis i is input axis axes[i]"),
     "broadcast": OpDef("shape", 1, ("axes",), "input axis i becomes output axis axes[i], of its "
                        "extent or stretched from 1; other output axes repeat; axes ascend"),
-    "slice": OpDef("shape", 1, ("start", "stop", "step"), "per axis, start < stop, step > 0"),
+    "slice": OpDef("shape", 1, ("start", "stop", "step"), "start:stop:step on each axis; "
+                   "0 <= start <= stop <= extent, step > 0"),
     "concat": OpDef("shape", -1, ("axis",), "along one axis"),
     # Contraction and reduction.
     "dot": OpDef("dot", 2, ("batch", "contract"), "output axes: batch, left free, right free, each "
@@ -205,6 +207,26 @@ OPS: dict[str, OpDef] = {
 
 class VerifyError(ValueError):
     """A module that breaks a rule of the IR: a defect of the compiler, not of the user's source."""
+
+
+_REFERENCES = {
+    "call": ("callee",),
+    "while": ("condition", "body"),
+    "if": ("then", "otherwise"),
+}
+
+
+def referenced(op: Op) -> tuple[str, ...]:
+    """The names of the functions an operation runs: its callee or its regions."""
+    return tuple(str(op.attrs[name]) for name in _REFERENCES.get(op.kind, ()))
+
+
+def lift(path: str, at: str) -> str:
+    """A slot's path in the caller of a block at `at`: `weight` at `layers.3` is `layers.3.weight`,
+    and `@cos` is `@layers.3.cos`."""
+    if not at:
+        return path
+    return f"@{at}.{path[1:]}" if path.startswith("@") else f"{at}.{path}"
 
 
 def walk(module: Module) -> Iterator[tuple[Function, Op]]:
