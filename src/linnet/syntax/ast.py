@@ -240,7 +240,10 @@ class NamePattern:
     """A name to bind; in a `match` over an enum, a variant."""
 
     name: Name
-    span: Span
+
+    @property
+    def span(self) -> Span:
+        return self.name.span
 
 
 @dataclass(frozen=True, slots=True)
