@@ -112,6 +112,7 @@ PROVEN = [
     (EVEN, "==", 2 * Heads * (H // Heads // 2), H),
     (HEADS.with_fact("==", Heads % Hk, 0).with_fact(">", Hk, 0), "==", Hk * (Heads // Hk), Heads),
     (Facts(), "<=", H // 2, H),
+    (Facts().with_fact("==", H % 2, 0), "<=", H // 2, H),
     (Facts(), "<=", H // 2 + H // 2, H),
     (Facts(), "<=", dim_min(H, S), S),
     (Facts(), ">=", dim_max(H, S), H),

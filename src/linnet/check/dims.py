@@ -686,7 +686,10 @@ class Facts:
         """`0 <= n - d * (n / d) <= d - 1`; and `n / d >= 1` where the product is known positive."""
         n, d = quotient.numerator, quotient.denominator
         q = Dim({(quotient,): 1})
-        known = [self.simplify(n - d * q), self.simplify(d * q + d - 1 - n)]
+        bounds = (n - d * q, d * q + d - 1 - n)
+        # Where the division is known to be even the simplified bounds vanish; as they are, they
+        # still bound `n / d` by `n`.
+        known = [*bounds, *map(self.simplify, bounds)]
         product = self.simplify(d * q)
         if Dim({(quotient,): 1}) != product and product.terms:
             plain = not any(isinstance(atom, Quotient) for atom in product.atoms())
