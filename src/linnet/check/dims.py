@@ -27,26 +27,50 @@ class DimError(ValueError):
 # --- the normal form ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Quotient:
     """`numerator / denominator`, rounded down, where it is no polynomial."""
 
-    numerator: Dim
-    denominator: Dim
+    __slots__ = ("_hash", "_text", "denominator", "numerator")
+    __match_args__ = ("numerator", "denominator")
+
+    def __init__(self, numerator: Dim, denominator: Dim):
+        self.numerator, self.denominator = numerator, denominator
+        self._hash = hash((numerator, denominator))
+        self._text = f"{_factor(numerator, '/')} / {_factor(denominator, '*/')}"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Quotient)
+            and self.numerator == other.numerator
+            and self.denominator == other.denominator
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
-        return f"{_factor(self.numerator, '/')} / {_factor(self.denominator, '*/')}"
+        return self._text
 
 
-@dataclass(frozen=True, slots=True)
 class Extreme:
     """`min(…)` or `max(…)` of two or more dims, flattened, each once, in a fixed order."""
 
-    op: str
-    items: tuple[Dim, ...]
+    __slots__ = ("_hash", "_text", "items", "op")
+    __match_args__ = ("op", "items")
+
+    def __init__(self, op: str, items: tuple[Dim, ...]):
+        self.op, self.items = op, items
+        self._hash = hash((op, items))
+        self._text = f"{op}({', '.join(map(str, items))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extreme) and self.op == other.op and self.items == other.items
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
-        return f"{self.op}({', '.join(map(str, self.items))})"
+        return self._text
 
 
 Atom = str | Quotient | Extreme
@@ -409,6 +433,9 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 _DEPTH = 6
 """How many facts a proof of an inequality may add up."""
+_STEPS = 600
+"""How many sums a search for one may look at, at each depth: enough for any proof that a person
+would write, little enough for an error to come at once."""
 
 
 def compare(op: str, a: int, b: int) -> bool:
@@ -677,10 +704,16 @@ class Facts:
         return all(c > 0 and self._atoms_nonnegative(m) for m, c in p.terms)
 
     def _at_least_zero(self, p: Dim) -> bool:
-        known = list(self._known)
-        for atom in _nested_quotients(p):
-            known += self._about(atom)
-        return self._search(p, known, _DEPTH, set())
+        return self._search(p, (*self._known, *self._around(p)), _DEPTH)
+
+    def _around(self, p: Dim) -> list[Dim]:
+        return [fact for atom in _nested_quotients(p) for fact in self._about(atom)]
+
+    def _search(self, p: Dim, known: Sequence[Dim], deepest: int) -> bool:
+        """Short proofs first: most need one fact or two."""
+        return any(
+            _Search(self, known).sums_to(p, depth) for depth in range(1, deepest + 1)
+        )
 
     def _about(self, quotient: Quotient) -> list[Dim]:
         """`0 <= n - d * (n / d) <= d - 1`; and `n / d >= 1` where the product is known positive."""
@@ -693,30 +726,45 @@ class Facts:
         product = self.simplify(d * q)
         if Dim({(quotient,): 1}) != product and product.terms:
             plain = not any(isinstance(atom, Quotient) for atom in product.atoms())
-            if plain and self._search(product - 1, list(self._known), 3, set()):
+            if plain and self._search(product - 1, self._known, 3):
                 known.append(q - 1)
         return known
 
-    def _search(self, p: Dim, known: list[Dim], depth: int, seen: set[Dim]) -> bool:
-        """Whether `p` is a sum of known non-negative things, cancelling its negative terms."""
-        negative = [(m, c) for m, c in p.terms if c < 0 or not self._atoms_nonnegative(m)]
+
+class _Search:
+    """A bounded search for a sum of known non-negative things."""
+
+    def __init__(self, facts: Facts, known: Sequence[Dim]):
+        self.facts, self.known = facts, known
+        self.steps = 0
+        self.seen: dict[Dim, int] = {}
+
+    def sums_to(self, p: Dim, depth: int) -> bool:
+        """Whether `p` is such a sum, cancelling its negative terms one by one."""
+        nonnegative = self.facts._atoms_nonnegative
+        negative = [(m, c) for m, c in p.terms if c < 0 or not nonnegative(m)]
         if not negative:
             return True
-        if depth == 0 or p in seen:
+        self.steps += 1
+        if depth == 0 or self.steps > _STEPS:
             return False
-        seen.add(p)
+        if self.seen.get(p, -1) >= depth:
+            return False
+        self.seen[p] = depth
         monomial, coefficient = negative[0]
-        for fact in known:
+        atoms = set(p.atoms())
+        for fact in self.known:
             for m, c in fact.terms:
                 if c * coefficient <= 0:
                     continue
                 scale = _remove(monomial, m)
-                if scale is None or not self._atoms_nonnegative(scale):
+                if scale is None or not nonnegative(scale) or not atoms.issuperset(scale):
                     continue
-                # p * k - fact * scale * j cancels the term; k, j > 0 keep the sign of p.
+                # k * p - j * scale * fact cancels the term; k, j > 0 keep the sign of p.
                 divisor = math.gcd(coefficient, c)
                 k, j = abs(c) // divisor, abs(coefficient) // divisor
-                if self._search(p * k - fact * Dim({scale: j}), known, depth - 1, seen):
+                rest = (p if k == 1 else p * k) - fact * Dim({scale: j})
+                if self.sums_to(rest, depth - 1):
                     return True
         return False
 
