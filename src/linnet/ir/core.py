@@ -73,6 +73,20 @@ class Op:
         (only,) = self.outputs
         return only
 
+    # Attributes by the type that `OPS` says they have.
+
+    def integer(self, name: str) -> int:
+        return self.attrs[name]  # type: ignore[return-value]
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        return self.attrs[name]  # type: ignore[return-value]
+
+    def axis_pairs(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.attrs[name]  # type: ignore[return-value]
+
+    def text(self, name: str) -> str:
+        return self.attrs[name]  # type: ignore[return-value]
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -218,7 +232,7 @@ _REFERENCES = {
 
 def referenced(op: Op) -> tuple[str, ...]:
     """The names of the functions an operation runs: its callee or its regions."""
-    return tuple(str(op.attrs[name]) for name in _REFERENCES.get(op.kind, ()))
+    return tuple(op.text(name) for name in _REFERENCES.get(op.kind, ()))
 
 
 def lift(path: str, at: str) -> str:

@@ -1,9 +1,8 @@
 """Arithmetic on known scalars, as the dtype would do it.
 
-Used where lowering decides a branch and by `fold_constants`. It covers what is exact in Python:
-integers (wrapped to their width), comparisons, logic, casts, and the basic operations of floats,
-rounded to their width after each. Functions such as `exp` are left to the backend, whose last bit
-is its own.
+Used where lowering decides a branch and by `fold_constants`. Integers wrap to their width; floats
+are computed in f64 and rounded to their width after each operation, functions such as `rsqrt`
+included, which is at least as exact as a backend's own.
 """
 
 from __future__ import annotations
@@ -49,7 +48,16 @@ _FLOAT: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "sqrt": lambda a: math.sqrt(a),
+    "div": lambda a, b: a / b,
+    "min": lambda a, b: min(a, b),
+    "max": lambda a, b: max(a, b),
+    "exp": math.exp,
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda a: 1 / math.sqrt(a),
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
 }
 
 
@@ -74,15 +82,13 @@ def fold_scalar(kind: str, inputs: Sequence[Scalar], source: DType, dtype: DType
 
 
 def _float(kind: str, inputs: list[float], dtype: DType) -> float | None:
-    if any(math.isnan(value) for value in inputs) or (kind == "sqrt" and inputs[0] < 0):
-        return None
     inputs = [round_float(value, dtype) for value in inputs]
-    if kind == "div":
-        return round_float(inputs[0] / inputs[1], dtype) if inputs[1] else None
-    if kind not in _FLOAT:
+    if kind not in _FLOAT or not all(map(math.isfinite, inputs)):
         return None
-    result = _FLOAT[kind](*inputs)
-    return None if math.isnan(result) else round_float(result, dtype)
+    try:
+        return round_float(_FLOAT[kind](*inputs), dtype)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return None
 
 
 def _divide(kind: str, a: int, b: int, dtype: DType) -> int | None:

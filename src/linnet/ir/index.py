@@ -174,7 +174,7 @@ def _spread(
     for op in function.ops:
         parts = [known[value] for value in op.inputs]
         if op.kind == "call":
-            callee = frame.lowering.functions[str(op.attrs["callee"])]
+            callee = frame.lowering.functions[op.text("callee")]
             if any(part.labels for part in parts):
                 known.update(zip(op.outputs, _spread(notation, callee, parts, expr), strict=True))
                 continue

@@ -107,7 +107,7 @@ class _Machine:
         return [values[value] for value in function.returns]
 
     def function(self, op: Op, attr: str) -> Function:
-        return self.module.functions[str(op.attrs[attr])]
+        return self.module.functions[op.text(attr)]
 
 
 def round_bf16(array: Array) -> Array:
@@ -166,26 +166,30 @@ def _div(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
 
 def _quotient(a: Array, b: Array) -> Array:
     """Integer division toward zero."""
-    floor = np.floor_divide(a, np.where(b == 0, 1, b).astype(b.dtype))
+    floor = np.floor_divide(a, np.where(b == 0, np.ones_like(b), b))
     inexact = (floor * b != a) & ((a < 0) != (b < 0))
-    return np.where(b == 0, 0, floor + inexact.astype(a.dtype)).astype(a.dtype)
+    return np.where(b == 0, np.zeros_like(a), floor + inexact.astype(a.dtype))
 
 
 def _rem(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     a, b = inputs
     if op.output.type.dtype.is_float:
         return np.fmod(a, b)
-    return np.where(b == 0, 0, a - _quotient(a, b) * b).astype(a.dtype)
+    return np.where(b == 0, np.zeros_like(a), a - _quotient(a, b) * b)
 
 
 def _shift(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     value, by = inputs
     dtype = op.output.type.dtype
     inside = (by >= 0) & (by < dtype.bits)
-    safe = np.where(inside, by, 0).astype(by.dtype)
     if op.kind == "shl":
-        return np.where(inside, np.left_shift(value, safe), 0)
-    return np.where(inside, np.right_shift(value, safe), np.where(value < 0, -1, 0))
+        beyond, shift = np.zeros_like(value), np.left_shift
+    else:
+        beyond, shift = (
+            np.where(value < 0, ~np.zeros_like(value), np.zeros_like(value)),
+            np.right_shift,
+        )
+    return np.where(inside, shift(value, np.where(inside, by, np.zeros_like(by))), beyond)
 
 
 def _cast(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
@@ -222,7 +226,7 @@ def _constant(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
 
 
 def _iota(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
-    type_, axis = op.output.type, _integer(op, "axis")
+    type_, axis = op.output.type, op.integer("axis")
     shape = [1] * len(type_.shape)
     shape[axis] = type_.shape[axis]
     return np.broadcast_to(np.arange(type_.shape[axis]).reshape(shape), type_.shape)
@@ -233,23 +237,23 @@ def _reshape(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
 
 
 def _permute(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
-    return np.transpose(inputs[0], _integers(op, "axes"))
+    return np.transpose(inputs[0], op.integers("axes"))
 
 
 def _broadcast(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     shape = [1] * len(op.output.type.shape)
-    for axis, extent in zip(_integers(op, "axes"), inputs[0].shape, strict=True):
+    for axis, extent in zip(op.integers("axes"), inputs[0].shape, strict=True):
         shape[axis] = extent
     return np.broadcast_to(inputs[0].reshape(shape), op.output.type.shape)
 
 
 def _slice(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
-    bounds = (_integers(op, name) for name in ("start", "stop", "step"))
+    bounds = (op.integers(name) for name in ("start", "stop", "step"))
     return inputs[0][tuple(slice(*b) for b in zip(*bounds, strict=True))]
 
 
 def _concat(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
-    return np.concatenate(inputs, axis=_integer(op, "axis"))
+    return np.concatenate(inputs, axis=op.integer("axis"))
 
 
 # --- contraction, reduction, indexing -------------------------------------------------------
@@ -257,13 +261,13 @@ def _concat(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
 
 def _dot(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     dtype = op.output.type.dtype
-    batch, contract = op.attrs["batch"], op.attrs["contract"]
+    batch, contract = op.axis_pairs("batch"), op.axis_pairs("contract")
     sides = [
         machine.hold(cast(x, value.type.dtype, dtype), dtype)
         for x, value in zip(inputs, op.inputs, strict=True)
     ]
-    left = _matrix(_f32(machine, op, sides[0]), batch[0], contract[0], last=True)  # type: ignore[index]
-    right = _matrix(_f32(machine, op, sides[1]), batch[1], contract[1], last=False)  # type: ignore[index]
+    left = _matrix(_f32(machine, op, sides[0]), batch[0], contract[0], last=True)
+    right = _matrix(_f32(machine, op, sides[1]), batch[1], contract[1], last=False)
     return np.matmul(left, right).reshape(op.output.type.shape)
 
 
@@ -282,7 +286,7 @@ _REDUCE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.mini
 def _reduce(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     x, name = _f32(machine, op, inputs[0]), str(op.attrs["op"])
     first = _extreme(op.output.type.dtype, name) if name in ("max", "min") else None
-    axes = _integers(op, "axes")
+    axes = op.integers("axes")
     kept = {} if first is None else {"initial": np.array(first, x.dtype)}
     return _REDUCE[name].reduce(x, axis=axes, dtype=x.dtype, **kept)
 
@@ -295,7 +299,7 @@ def _extreme(dtype: DType, name: str) -> float | int:
 
 def _gather(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     x, *indices = inputs
-    axes = _integers(op, "axes")
+    axes = op.integers("axes")
     clamped = tuple(
         np.clip(index, 0, max(x.shape[axis] - 1, 0)).astype(np.intp)
         for axis, index in zip(axes, indices, strict=True)
@@ -305,7 +309,7 @@ def _gather(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
 
 def _update_slice(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     x, value, *starts = inputs
-    at = dict(zip(_integers(op, "axes"), starts, strict=True))
+    at = dict(zip(op.integers("axes"), starts, strict=True))
     where = []
     for axis, (extent, length) in enumerate(zip(x.shape, value.shape, strict=True)):
         start = min(max(int(at.get(axis, 0)), 0), extent - length)
@@ -313,14 +317,6 @@ def _update_slice(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     found = x.copy()
     found[tuple(where)] = value
     return found
-
-
-def _integer(op: Op, name: str) -> int:
-    return op.attrs[name]  # type: ignore[return-value]
-
-
-def _integers(op: Op, name: str) -> tuple[int, ...]:
-    return op.attrs[name]  # type: ignore[return-value]
 
 
 _RULES: dict[str, Callable[[_Machine, Op, list[Array]], Array]] = {

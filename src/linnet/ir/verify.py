@@ -322,7 +322,7 @@ def _axis_pairs(op: Op, name: str, require: Require) -> AxisPairs:
 
 
 def _call(op: Op, known: Mapping[str, Function], require: Require) -> None:
-    callee = known[str(op.attrs["callee"])]
+    callee = known[op.text("callee")]
     require(isinstance(op.attrs["at"], str), "`at` is a path")
     require(callee.kind != "region", "a region is not called")
     _agree(op, op.inputs, op.outputs, callee, require)
