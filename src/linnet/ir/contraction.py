@@ -217,10 +217,16 @@ class _Product:
                 others = {label for f in rest for label in f.labels}
                 shared = [x for x in left.labels if x in right.labels and x in self.summed]
                 alone = [label for label in shared if label not in others]
-                if alone:
+                if alone and self.worth_a_dot(left, right):
                     return self.replaced(factors, left, right, self.dot(left, right, alone))
         left, right = factors[:2]
         return self.replaced(factors, left, right, self.multiplied(left, right))
+
+    @staticmethod
+    def worth_a_dot(left: Labelled, right: Labelled) -> bool:
+        """Not where both vary with the same indices and more than the summed ones stay: then the
+        product is no larger than they are, and a row-wise `dot` only obscures it."""
+        return set(left.labels) != set(right.labels) or len(left.labels) == 1
 
     @staticmethod
     def replaced(

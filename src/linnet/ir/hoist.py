@@ -11,12 +11,13 @@ Bodies of `op`s stay as they are: they define what a kernel computes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from linnet.ir.core import Function, Module, Op, Slot, TensorType, Value, lift, referenced
 from linnet.ir.dce import dce
-from linnet.ir.rewrite import Names, join, producers, substituted, with_ops
+from linnet.ir.rewrite import Names, is_temporary, join, producers, substituted, with_ops
 from linnet.ir.simplify import cse
 
 _VIEWS = ("reshape", "permute", "broadcast", "slice")
@@ -51,18 +52,20 @@ def hoist(module: Module, keep: Collection[str] = ()) -> Module:
 class _Plan:
     """What is hoisted out of one function."""
 
-    roots: list[Value] = field(default_factory=list)
-    """The values that become derived slots."""
+    roots: dict[Value, str] = field(default_factory=dict)
+    """The values that become derived slots, with their paths."""
     fixed: set[Value] = field(default_factory=set)
 
 
 def _plan(module: Module, keep: Collection[str]) -> dict[str, _Plan]:
     plans = {name: _Plan() for name in module.functions}
+    runs = {module.entry}
+    """The functions that run in the entry, not only as a whole in `prepare`."""
     given: dict[str, list[bool]] = {}
     """Which inputs of a region are fixed."""
     for function in reversed(list(module.functions.values())):
         plan = plans[function.name]
-        if function.kind == "op":
+        if function.kind == "op" or function.name not in runs:
             continue
         plan.fixed = {slot.value for slot in function.weights}
         if function.kind == "region":
@@ -73,12 +76,15 @@ def _plan(module: Module, keep: Collection[str]) -> dict[str, _Plan]:
             if not stays and all(value in plan.fixed for value in op.inputs):
                 plan.fixed.update(op.outputs)
         for op in function.ops:
+            if op.outputs and op.outputs[0] in plan.fixed:
+                continue
+            runs.update(referenced(op))
             if op.kind in ("while", "if"):
                 fixed = [value in plan.fixed for value in _passed(op)]
                 carried = op.integer("carried") if op.kind == "while" else 0
                 for name in referenced(op):
                     given[name] = [f and i >= carried for i, f in enumerate(fixed)]
-        plan.roots = _roots(function, plan.fixed)
+        plan.roots = _named(module, function, _roots(function, plan.fixed))
     return plans
 
 
@@ -108,8 +114,18 @@ def _roots(function: Function, fixed: set[Value]) -> list[Value]:
     return sorted(found, key=order.__getitem__)
 
 
-def _derived_path(function: Function, root: Value) -> str:
-    return f"@{function.name}.{root.name}"
+def _named(module: Module, function: Function, roots: list[Value]) -> dict[Value, str]:
+    """A path for each: the function's name, and the value's or that of what it calls."""
+    made = producers(function)
+    names = Names(root.name for root in roots if not is_temporary(root.name))
+    found: dict[Value, str] = {}
+    for root in roots:
+        name, op = root.name, made[root]
+        if is_temporary(name):
+            what = op.kind if op.kind != "call" else _source(module, op)
+            name = names.fresh(re.split(r"[.:]", what)[-1])
+        found[root] = f"@{function.name}.{name}"
+    return found
 
 
 # --- functions ------------------------------------------------------------------------------
@@ -121,7 +137,7 @@ Needs = Mapping[str, Mapping[str, TensorType]]
 def _needs(module: Module, plans: Mapping[str, _Plan]) -> Needs:
     needs: dict[str, dict[str, TensorType]] = {}
     for function in module.functions.values():
-        own = {_derived_path(function, root): root.type for root in plans[function.name].roots}
+        own = {path: root.type for root, path in plans[function.name].roots.items()}
         for op in function.ops:
             at = str(op.attrs.get("at", ""))
             found: dict[str, TensorType] = {}
@@ -139,12 +155,12 @@ def _rewritten(
 ) -> Function:
     """A function with its derived slots (a region: inputs), which it passes on to its callees."""
     names = Names.of(function)
+    for root in plans[function.name].roots:
+        names.release(root.name)
     taken = {
-        path: names.value(path.rsplit(".", 1)[-1], type_)
-        for path, type_ in needs[function.name].items()
+        path: names.value(_value_name(path), type_) for path, type_ in needs[function.name].items()
     }
-    roots = plans[function.name].roots
-    by = {root: taken[_derived_path(function, root)] for root in roots}
+    by = {root: taken[path] for root, path in plans[function.name].roots.items()}
     ops = []
     for op in function.ops:
         inputs = substituted(op.inputs, by)
@@ -156,10 +172,15 @@ def _rewritten(
         ops.append(replace(op, inputs=inputs))
     done = with_ops(function, ops, by)
     if function.kind == "region":
-        arguments = (*done.arguments, *(value.name for value in taken.values()))
-        return replace(done, inputs=(*done.inputs, *taken.values()), arguments=arguments)
+        return replace(done, inputs=(*done.inputs, *taken.values()), arguments=())
     slots = tuple(Slot(path, "derived", value) for path, value in taken.items())
     return replace(done, weights=(*done.weights, *slots))
+
+
+def _value_name(path: str) -> str:
+    """`@layers.3.layer_forward.scale` as `layers_3_scale`."""
+    *at, _, name = path[1:].split(".")
+    return "_".join([*at, name])
 
 
 # --- prepare --------------------------------------------------------------------------------
@@ -206,8 +227,8 @@ class _Preparation:
             if (function.name, scope.at) in self._visited or not self.needs[function.name]:
                 return
             self._visited.add((function.name, scope.at))
-        for root in self.plans[function.name].roots:
-            self.derived[lift(_derived_path(function, root), scope.at)] = self.moved(scope, root)
+        for root, path in self.plans[function.name].roots.items():
+            self.derived[lift(path, scope.at)] = self.moved(scope, root)
         for op in function.ops:
             for name in referenced(op):
                 callee = self.module.functions[name]

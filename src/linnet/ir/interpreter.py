@@ -183,12 +183,10 @@ def _shift(machine: _Machine, op: Op, inputs: list[Array]) -> Array:
     dtype = op.output.type.dtype
     inside = (by >= 0) & (by < dtype.bits)
     if op.kind == "shl":
-        beyond, shift = np.zeros_like(value), np.left_shift
+        shift, beyond = np.left_shift, np.zeros_like(value)
     else:
-        beyond, shift = (
-            np.where(value < 0, ~np.zeros_like(value), np.zeros_like(value)),
-            np.right_shift,
-        )
+        zeros = np.zeros_like(value)
+        shift, beyond = np.right_shift, np.where(value < 0, ~zeros, zeros)
     return np.where(inside, shift(value, np.where(inside, by, np.zeros_like(by))), beyond)
 
 

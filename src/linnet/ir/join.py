@@ -79,7 +79,8 @@ class _Joiner:
             made = retyped(original, wide)
             if made is not None:
                 generics = tuple((n, width if n == "Out" else v) for n, v in made.generics)
-                made = replace(made, name=self.names.fresh(original.name), generics=generics)
+                name = self.names.fresh(original.source.rsplit("::", 1)[-1])
+                made = replace(made, name=name, generics=generics)
                 self.functions[made.name] = made
             self.wide[key] = made
         return self.wide[key]
@@ -94,11 +95,11 @@ class _Joiner:
         for position in range(1, len(group[0].inputs)):
             parts = tuple(op.inputs[position] for op in group)
             type_ = callee.inputs[position].type
-            whole = names.value("_".join(part.name for part in parts), type_)
+            whole = names.value(_joined_name([part.name for part in parts]), type_)
             ops.append(Op("concat", parts, (whole,), {"axis": 0}, location))
             operands.append(whole)
         (result,) = callee.results
-        every = names.value("_".join(op.output.name for op in group), result.type)
+        every = names.value(operands[1].name.removesuffix("_weight"), result.type)
         attrs = {"callee": callee.name, "at": ""}
         ops.append(Op("call", tuple(operands), (every,), attrs, location))
         at = 0
@@ -107,6 +108,12 @@ class _Joiner:
             ops.append(_last_axis(every, op, at, at + extent))
             at += extent
         return ops
+
+
+def _joined_name(names: list[str]) -> str:
+    """`q_weight`, `k_weight`, `v_weight` as `q_k_v_weight`."""
+    stems = [name.removesuffix("_weight").removesuffix("_bias") for name in names]
+    return "_".join(stems) + names[0].removeprefix(stems[0])
 
 
 def _wider(type_: TensorType, width: int) -> TensorType:
@@ -154,10 +161,8 @@ def _retyped_output(op: Op, given: tuple[Value, ...]) -> TensorType | None:
         shape = dot_shape(given[0].type.shape, given[1].type.shape, *pairs)
         return TensorType(shape, old.dtype)
     if op.kind == "broadcast":
-        shape, before_shape = list(old.shape), op.inputs[0].type.shape
-        extents = zip(
-            op.inputs[0].type.shape, given[0].type.shape, op.integers("axes"), strict=True
-        )
+        shape, narrow = list(old.shape), op.inputs[0].type.shape
+        extents = zip(narrow, given[0].type.shape, op.integers("axes"), strict=True)
         for before, now, axis in extents:
             if before != now:
                 shape[axis] = now

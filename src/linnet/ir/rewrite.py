@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,10 @@ class Names:
             name = form.format(count)
         self._taken.add(name)
         return name
+
+    def release(self, name: str) -> None:
+        """Frees the name of a value that goes away."""
+        self._taken.discard(name)
 
     def value(self, name: str, type_: TensorType) -> Value:
         return Value(self.fresh(name), type_)
@@ -92,3 +97,39 @@ def map_functions(module: Module, functions: Mapping[str, Function]) -> Module:
 
 def join(at: str, path: str) -> str:
     return f"{at}.{path}" if at and path else at or path
+
+
+def fingerprints(module: Module) -> dict[str, str]:
+    """What each derived weight is computed by, as a digest that tells equal work from other.
+
+    Entries of one model that have a derived weight of one digest can share it, whatever its path.
+    """
+    prepare = module.prepare
+    if prepare is None:
+        return {}
+    digests = {slot.value: f"{slot.path}: {slot.value.type}" for slot in prepare.weights}
+    for op in prepare.ops:
+        digests.update(zip(op.outputs, _digests(module, op, digests), strict=True))
+    found = zip(module.derived, prepare.results, strict=True)
+    return {path: digests[value] for path, value in found}
+
+
+def _digests(module: Module, op: Op, digests: Mapping[Value, str]) -> list[str]:
+    attrs = []
+    for name, value in sorted(op.attrs.items()):
+        if value in referenced(op) and name != "at":
+            value = _function_digest(module, str(value))
+        attrs.append(f"{name}={value!r}" if name != "at" else "")
+    types = [str(value.type) for value in op.outputs]
+    text = repr((op.kind, [digests[value] for value in op.inputs], attrs, types))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return [f"{digest}:{i}" for i in range(len(op.outputs))]
+
+
+def _function_digest(module: Module, name: str) -> str:
+    function = module.functions[name]
+    digests = {value: f"{i}: {value.type}" for i, value in enumerate(function.operands)}
+    for op in function.ops:
+        digests.update(zip(op.outputs, _digests(module, op, digests), strict=True))
+    text = repr([digests[value] for value in function.returns])
+    return hashlib.sha256(text.encode()).hexdigest()
