@@ -1,0 +1,354 @@
+"""The command line: parses arguments, calls one function, prints.
+
+Exit status 0 when all is well, 1 when a source has errors or an input can't be used, 2 when the
+command line itself is wrong. What is slow to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from linnet.check import CheckResult
+    from linnet.check.typed import Program
+
+app = typer.Typer(
+    name="linnet",
+    help="One checked source for a neural network, every runtime's own fast path.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    app()
+
+
+@contextmanager
+def _errors_shown() -> Iterator[None]:
+    """What a user can cause is one message on standard error and exit status 1."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    except ModuleNotFoundError as error:
+        extras = {"torch": "torch", "tokenizers": "text", "safetensors": "weights",
+                  "transformers": "bench", "psutil": "bench", "jinja2": "text"}  # fmt: skip
+        name = (error.name or "").partition(".")[0]
+        if name not in extras:
+            raise
+        typer.echo(
+            f"error: this needs {name}: pip install 'linnet[{extras[name]}]'", err=True
+        )
+        raise typer.Exit(1) from error
+
+
+def _version(value: bool) -> None:
+    if value:
+        from linnet import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+# --- sources --------------------------------------------------------------------------------
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Sources, or packages' directories.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Prove sources right, with all they import; or say what is wrong."""
+    from linnet.check import check_file
+    from linnet.diagnostics import to_json
+
+    results = [(file, check_file(file)) for file in files]
+    if as_json:
+        document = {
+            "ok": all(result.ok for _, result in results),
+            "files": [
+                {"file": str(file), "ok": result.ok, "diagnostics": to_json(result.diagnostics)}
+                for file, result in results
+            ],
+        }
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        for file, result in results:
+            _show_diagnostics(file, result)
+    raise typer.Exit(0 if all(result.ok for _, result in results) else 1)
+
+
+def _show_diagnostics(file: Path, result: CheckResult) -> None:
+    from linnet.diagnostics import render
+
+    if result.diagnostics:
+        typer.echo(render(result.diagnostics), err=True)
+        typer.echo("", err=True)
+    errors = sum(d.is_error for d in result.diagnostics)
+    if errors:
+        typer.echo(f"{file}: {errors} error{'s' if errors > 1 else ''}", err=True)
+    else:
+        modules = len(result.sources.files)
+        typer.echo(f"{file}: proven, with {modules} module{'s' if modules > 1 else ''}")
+
+
+BindOption = Annotated[
+    list[str] | None,
+    typer.Option("--bind", help="Generics as NAME=VALUE, several between commas.", metavar="…"),
+]
+RootOption = Annotated[str | None, typer.Option(help="The root block, where there are several.")]
+
+
+@app.command()
+def inspect(
+    source: Annotated[str, typer.Argument(help="A source, a package's directory, or a model.")],
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Every weight: path, shape, dtype.")
+    ] = False,
+    bind: BindOption = None,
+    root: RootOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Show a source's blocks and entries, or the manifest of its weights."""
+    from linnet import outline
+
+    with _errors_shown():
+        program, root, given = _open(source, root, bind)
+        if parameters:
+            table = outline.manifest(program, root, given)
+            if as_json:
+                typer.echo(json.dumps([row.to_json() for row in table], indent=1))
+            else:
+                typer.echo(outline.format_manifest(table))
+        else:
+            typer.echo(outline.describe(program, root))
+
+
+def _open(
+    source: str, root: str | None, bind: list[str] | None
+) -> tuple[Program, str | None, dict[str, Any]]:
+    """A source's checked program with the generics asked for; a model's card brings its own."""
+    from linnet.check import check_file
+    from linnet.nest.card import find
+
+    given: dict[str, Any] = {}
+    path = Path(source)
+    if not path.exists() or (path / "nest.toml").is_file():
+        card = find(source)
+        path, root = card.source, root or card.root
+        given = {**card.generics, "T": card.dtype}
+    return check_file(path).require(), root, given | _bindings(bind or [])
+
+
+def _bindings(items: list[str]) -> dict[str, Any]:
+    from linnet.dtypes import DType
+
+    bound: dict[str, Any] = {}
+    for item in (part for text in items for part in text.split(",") if part):
+        name, equals, value = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"--bind takes NAME=VALUE, found {item!r}")
+        if value.isdigit():
+            bound[name] = int(value)
+        elif value in set(DType):
+            bound[name] = DType(value)
+        else:
+            raise ValueError(f"--bind {name}: {value!r} is neither an integer nor a dtype")
+    return bound
+
+
+@app.command()
+def emit_torch(
+    source: Annotated[str, typer.Argument(help="A source, a package's directory, or a model.")],
+    entry: Annotated[str, typer.Option(help="The entry to emit.")] = "forward",
+    bind: BindOption = None,
+    root: RootOption = None,
+    numerics: Annotated[str, typer.Option(help="exact, equivalent or fast.")] = "fast",
+    compiled: Annotated[
+        bool, typer.Option("--inductor", help="As it is written for torch.compile.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file to write.")] = None,
+) -> None:
+    """Print the PyTorch source of an entry."""
+    with _errors_shown():
+        from linnet.emit import torch_source
+
+        program, root, given = _open(source, root, bind)
+        text = torch_source(
+            program, entry, given, root=root, numerics=numerics, compiled=compiled
+        )
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            _write(output, text)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+# --- running --------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    model: Annotated[str, typer.Argument(help="A model of the registry, or a card's directory.")],
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; else standard input.")] = None,
+    backend: Annotated[str, typer.Option(help="torch.")] = "torch",
+    compile: Annotated[str, typer.Option(help="no, inductor or cudagraphs.")] = "no",
+    numerics: Annotated[str, typer.Option(help="exact, equivalent or fast.")] = "fast",
+    dtype: Annotated[str, typer.Option(help="f32, f16 or bf16.")] = "f32",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Weights to use instead.")] = None,
+    max_seq: Annotated[int, typer.Option(min=1, help="Positions of the cache.")] = 2048,
+    max_new_tokens: Annotated[int, typer.Option("-n", "--max-new-tokens", min=1)] = 256,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 for all.")] = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Draws the same tokens again.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Text to end at.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The prompt as it is, without chat.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Beside eager Transformers: speed and distance.")
+    ] = False,
+) -> None:
+    """Generate text, and tell how fast."""
+    from linnet.text.sampling import SamplingParams
+
+    with _errors_shown():
+        if compile not in ("no", "inductor", "cudagraphs"):
+            raise ValueError(f"--compile must be no, inductor or cudagraphs, found {compile!r}")
+        text = prompt if prompt is not None else sys.stdin.read()
+        params = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, seed=seed)
+        options: dict[str, Any] = {
+            "compile": False if compile == "no" else compile,
+            "numerics": numerics,
+            "dtype": dtype,
+        }
+        if device is not None:
+            options["device"] = device
+        from linnet.conversation import converse
+
+        converse(
+            model,
+            text,
+            backend=backend,
+            options=options,
+            weights=weights,
+            max_seq=max_seq,
+            max_new_tokens=max_new_tokens,
+            params=params,
+            stop=stop or [],
+            raw=raw,
+            compare=compare,
+        )
+
+
+@app.command()
+def bench(
+    model: Annotated[str | None, typer.Argument(help="A model of the registry.")] = None,
+    methods: Annotated[
+        str, typer.Option(help="Names between commas, or `all` that can run here.")
+    ] = "all",
+    list_methods: Annotated[bool, typer.Option("--list", help="Show every method.")] = False,
+    profile: Annotated[str, typer.Option(help="gpu or cpu: the sizes to begin with.")] = "cpu",
+    prompt: Annotated[int | None, typer.Option(help="Tokens of the prompt.")] = None,
+    new: Annotated[int | None, typer.Option(help="Tokens to generate.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Counted runs.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Runs before.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="f32, f16 or bf16.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each method.")] = None,
+    random: Annotated[bool, typer.Option("--random", help="Random weights of the shape.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A result file to add to.")] = None,
+) -> None:
+    """Measure ways of running a model side by side."""
+    import dataclasses
+
+    from linnet.bench import PROFILES, run_bench, save
+    from linnet.bench.methods import METHODS, why_not
+    from linnet.bench.report import print_run
+
+    if list_methods:
+        for name, listing in METHODS.items():
+            reason = why_not(listing)
+            typer.echo(f"{name:24} {listing.title:36} {'can run' if not reason else reason}")
+        return
+    with _errors_shown():
+        from linnet import nest
+
+        if model is None:
+            raise ValueError(f"which model? There are {', '.join(nest.names())}")
+        if profile not in PROFILES:
+            raise ValueError(f"--profile must be one of {', '.join(PROFILES)}")
+        given = {
+            "prompt": prompt, "new": new, "runs": runs, "warmup": warmup, "dtype": dtype,
+            "threads": threads, "weights": "random" if random else None,
+        }  # fmt: skip
+        workload = dataclasses.replace(
+            PROFILES[profile], **{k: v for k, v in given.items() if v is not None}
+        )
+        names = (
+            [name for name, listing in METHODS.items() if not why_not(listing)]
+            if methods == "all"
+            else methods.split(",")
+        )
+        card = nest.find(model)
+        if not random:
+            nest.fetch(card.weights)
+        result = run_bench(
+            card, workload, names, on_row=lambda name, _: typer.echo(f"{name}: done", err=True)
+        )
+        if out is not None:
+            save(out, result)
+        print_run(result)
+
+
+nest_app = typer.Typer(help="The registry of models.", no_args_is_help=True)
+app.add_typer(nest_app, name="nest")
+
+
+@nest_app.command("list")
+def nest_list() -> None:
+    """Show the models of the registry."""
+    from linnet.nest.card import find, names
+
+    with _errors_shown():
+        for name in names():
+            typer.echo(f"{name:28} {find(name).summary}")
+
+
+@nest_app.command("fetch")
+def nest_fetch(model: str) -> None:
+    """Download a model's weights; prints where they are."""
+    from linnet import nest
+
+    with _errors_shown():
+        typer.echo(nest.fetch(nest.find(model).weights))
+
+
+if __name__ == "__main__":
+    main()
