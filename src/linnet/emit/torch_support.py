@@ -1,0 +1,154 @@
+"""Functions that generated PyTorch calls and PyTorch does not have, as source text.
+
+`support` gives those that a source uses, each with what it uses itself. They are written at the top
+of the source, so that it stands alone. Where the language defines a result at the edges (a divisor
+of zero, a shift too far, a float too large for an integer), these give that result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_SOURCES = '''
+def divide(a, b):
+    """Integer division toward zero; 0 where the divisor is 0."""
+    return torch.where(b == 0, 0, torch.div(a, b + (b == 0), rounding_mode="trunc"))
+
+
+def remainder(a, b):
+    """What is left of `divide`; 0 where the divisor is 0."""
+    return torch.where(b == 0, 0, torch.fmod(a, b + (b == 0)))
+
+
+def shift_left(x, by, bits):
+    """Shifts to the left; 0 by the width or more."""
+    inside = (by >= 0) & (by < bits)
+    return torch.where(inside, x << torch.where(inside, by, 0), 0)
+
+
+def shift_right(x, by, bits):
+    """Shifts to the right; 0, or -1 for a negative value, by the width or more."""
+    inside = (by >= 0) & (by < bits)
+    return torch.where(inside, x >> torch.where(inside, by, 0), -(x < 0).to(x.dtype))
+
+
+def shift_right_u64(x, by):
+    """Shifts an unsigned 64-bit integer, held in two's complement, to the right."""
+    inside = (by >= 0) & (by < 64)
+    shifted = ((x >> 1) & 0x7FFFFFFFFFFFFFFF) >> torch.where(inside & (by > 0), by - 1, 0)
+    return torch.where(by == 0, x, torch.where(inside, shifted, 0))
+
+
+def to_integer(x, dtype, low, high):
+    """Truncates toward zero; beyond low … high the nearest of them, 0 for NaN."""
+    whole = torch.nan_to_num(x.double(), nan=0.0, posinf=float("inf"), neginf=float("-inf")).trunc()
+    inside = torch.where(whole >= float(high), 0.0, whole.clamp(min=float(low)))
+    return torch.where(whole >= float(high), high, inside.to(dtype))
+
+
+def causal_mask(queries, keys):
+    """Query `q` of the last `queries` positions sees the keys up to its own."""
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+
+
+def attention_bias(mask, dtype):
+    """What is added to scores: nothing where the mask is true, and else so little that the score
+    is lost; a query that sees no key gets the mean of the values."""
+    hidden = max(-1e30, torch.finfo(dtype).min)
+    return torch.where(mask, 0.0, hidden).to(dtype)
+
+
+def position_bias(at, length, dtype):
+    """The bias that lets queries at positions `at` see the keys up to their own."""
+    return attention_bias(torch.arange(length, device=at.device) <= at, dtype)
+
+
+def cached_attention(query, key, value, scale, at):
+    """Queries at positions `at`, `at + 1`, … over a cache, read only as far as they see."""
+    batch, heads, count, size = query.shape
+    groups, end = key.shape[1], min(int(at) + count, key.shape[2])
+    if end < count:
+        bias = position_bias(at + torch.arange(count)[:, None], key.shape[2], query.dtype)
+        return F.scaled_dot_product_attention(
+            query, key, value, bias, scale=scale, enable_gqa=True
+        )
+    key, value = key[:, :, :end], value[:, :, :end]
+    if count == 1:
+        grouped = query.reshape(batch, groups, heads // groups, size)
+        found = F.scaled_dot_product_attention(grouped, key, value, scale=scale)
+        return found.reshape(batch, heads, 1, size)
+    if end == count:
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scale, enable_gqa=True
+        )
+    mask = torch.ones(count, end, dtype=torch.bool).tril(end - count)
+    return F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=True)
+
+
+def write_span(cache, value, at):
+    """Writes positions from `at` on, as far as they are in the cache."""
+    at = int(at)
+    start, stop = max(at, 0), min(at + value.shape[2], cache.shape[2])
+    if start < stop:
+        cache[:, :, start:stop] = value[:, :, start - at : stop - at]
+
+
+def write_position(cache, value, at):
+    """Writes one position where it is in the cache."""
+    position = at.clamp(0, cache.shape[2] - 1).reshape(1).long()
+    old = cache.index_select(2, position)
+    cache.index_copy_(2, position, torch.where(position == at, value, old))
+
+
+def write_positions(cache, value, at):
+    """Writes positions from `at` on, as far as they are in the cache."""
+    length = value.shape[2]
+    start = at.clamp(0, cache.shape[2] - length).long()
+    positions = start + torch.arange(length, device=cache.device)
+    source = positions - at
+    inside = (source >= 0) & (source < length)
+    moved = value.index_select(2, source.clamp(0, length - 1))
+    old = cache.index_select(2, positions)
+    cache.index_copy_(2, positions, torch.where(inside[:, None], moved, old))
+
+
+def write_rows(cache, value, at):
+    """Writes one position of each row where it is in the cache."""
+    rows = torch.arange(cache.shape[0], device=cache.device)
+    positions = at.clamp(0, cache.shape[2] - 1)
+    inside = (positions == at)[:, None, None]
+    cache[rows, :, positions] = torch.where(inside, value[:, :, 0], cache[rows, :, positions])
+
+
+def write_slots(cache, value, slots, at):
+    """Writes positions from `at` on of some rows, as far as they are in the cache."""
+    for slot, new in zip(slots.tolist(), value):
+        if 0 <= slot < cache.shape[0]:
+            write_span(cache[slot : slot + 1], new[None], at)
+
+
+def write_tokens(cache, value, rows, positions):
+    """Writes one position for each token whose row and position are in the cache."""
+    inside = (rows >= 0) & (rows < cache.shape[0]) & (positions >= 0) & (positions < cache.shape[2])
+    tokens = inside.nonzero()[:, 0]
+    cache[rows[tokens], :, positions[tokens]] = value[0, :, tokens].transpose(0, 1)
+'''
+
+SUPPORT: dict[str, str] = {
+    match[1]: match[0].rstrip() + "\n"
+    for match in re.finditer(r"^def (\w+)\(.*?(?=^def |\Z)", _SOURCES, re.MULTILINE | re.DOTALL)
+}
+"""The source of each function, by its name."""
+
+
+def support(names: Iterable[str]) -> list[str]:
+    """The sources of some functions and of those that they use, in a stable order."""
+    wanted, open_ = set(), list(names)
+    while open_:
+        name = open_.pop()
+        if name not in wanted:
+            wanted.add(name)
+            called = set(re.findall(r"(?<![\w.])(\w+)\(", SUPPORT[name]))
+            open_ += sorted((called & set(SUPPORT)) - wanted)
+    return [source for name, source in SUPPORT.items() if name in wanted]
