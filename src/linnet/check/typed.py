@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from linnet.check.dims import Dim
 from linnet.diagnostics import Diagnostic, Span
 from linnet.dtypes import DType
+from linnet.syntax.ast import node
 
 # --- types ----------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ GenericArgs = tuple[tuple[str, GenericValue], ...]
 # Every expression has `.type` and `.span`.
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Literal:
     """A scalar constant of a dtype (which may still be generic)."""
 
@@ -120,7 +121,7 @@ class Literal:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class DimValue:
     """A compile-time integer used as a scalar value of a numeric dtype."""
 
@@ -129,7 +130,7 @@ class DimValue:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class DimCompare:
     """A comparison of compile-time integers, as a `bool` that is known once generics are bound."""
 
@@ -141,7 +142,7 @@ class DimCompare:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Local:
     """A parameter, `let`, `var`, pattern binding, or the index of a runtime `for`."""
 
@@ -174,7 +175,7 @@ class BoundBlock:
 BlockRef = SelfBlock | SubBlock | BoundBlock
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MemberRead:
     """A `param`, `buffer` or `state`, of this block or (weights only) of a child's."""
 
@@ -184,7 +185,7 @@ class MemberRead:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Call:
     """A call of a `fn`, `op`, or of a method when `block` is given.
 
@@ -200,7 +201,7 @@ class Call:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Prim:
     """An operator or prelude function.
 
@@ -231,14 +232,14 @@ class Range:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class At:
     """One element of an axis, which is dropped: by a compile-time or a runtime integer."""
 
     index: Dim | Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Slice:
     """`x[0, :, 1:3]`; one item for each item of the base's shape."""
 
@@ -248,7 +249,7 @@ class Slice:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class If:
     condition: Expr
     then: Expr
@@ -257,20 +258,20 @@ class If:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Some:
     value: Expr
     type: OptionalT
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NoneValue:
     type: OptionalT
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MatchOptional:
     """`match x { some(p) => a, none => b }` over an optional value."""
 
@@ -282,7 +283,7 @@ class MatchOptional:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MatchSub:
     """The same over an optional sub-block, which `some` binds as the `BoundBlock` `name`."""
 
@@ -294,7 +295,7 @@ class MatchSub:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MatchEnum:
     subject: Expr
     arms: tuple[Expr, ...]
@@ -303,14 +304,14 @@ class MatchEnum:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class EnumValue:
     variant: int
     type: EnumT
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MakeTuple:
     """A tuple or a struct (fields in declaration order)."""
 
@@ -319,7 +320,7 @@ class MakeTuple:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class GetField:
     """A struct's field by position."""
 
@@ -347,7 +348,7 @@ class PackSubscript:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Access:
     """`a[m, labels[b], *s]`; one subscript for each axis, an `Expr` being a runtime integer."""
 
@@ -358,7 +359,7 @@ class Access:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Reduce:
     """`sum<f32>[k] body`; `op` is sum, prod, max, min, any or all. The body has the result's dtype."""
 
@@ -369,7 +370,7 @@ class Reduce:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Comprehension:
     """`let c[m, *s] = body`: each output index with its extent, a pack with its axes."""
 
@@ -405,14 +406,14 @@ Expr = (
 # --- statements -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class BindName:
     """Binds a local; `None` for `_`."""
 
     name: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class BindTuple:
     items: tuple[Pattern, ...]
 
@@ -420,7 +421,7 @@ class BindTuple:
 Pattern = BindName | BindTuple
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Let:
     """A `let` or a `var`'s first value."""
 
@@ -429,7 +430,7 @@ class Let:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Assign:
     """A new value for a `var`."""
 
@@ -438,7 +439,7 @@ class Assign:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class AssignState:
     """A new value for a state of the method's own block."""
 
@@ -447,7 +448,7 @@ class AssignState:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Return:
     """Always the last statement; `None` where the function returns nothing."""
 
@@ -455,7 +456,7 @@ class Return:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class StaticForBlocks:
     """`static for layer in layers`: unrolled, `name` bound to each child in turn."""
 
@@ -466,7 +467,7 @@ class StaticForBlocks:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class StaticForRange:
     """`static for i in lo..hi`: unrolled, `name` a variable of the body's `Dim`s."""
 
@@ -477,14 +478,14 @@ class StaticForRange:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class While:
     condition: Expr
     body: tuple[Stmt, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class For:
     """A runtime loop, `index` an `i64`; as a scan its `Yield`s are stacked into `result`."""
 
@@ -497,7 +498,7 @@ class For:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Yield:
     """Last in a scan's body."""
 

@@ -7,20 +7,33 @@ expressions, and a literal has no type yet. The checker turns it into the typed 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, dataclass_transform
 
 from linnet.diagnostics import Span
+
+C = TypeVar("C")
+
+
+@dataclass_transform(frozen_default=True)
+def node(cls: type[C]) -> type[C]:
+    """A frozen dataclass with slots, compared by identity.
+
+    Every generated method costs start-up time, and there are many kinds of node: those that no
+    pass needs (`==`, `repr`) are left out.
+    """
+    return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+
 
 # --- names and types ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Name:
     text: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class TensorType:
     """`Tensor[*S, In; T]`; a dimension is an expression or a `Spread` of a shape generic."""
 
@@ -29,7 +42,7 @@ class TensorType:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NamedType:
     """A dtype, alias, struct, enum or block by name, with generic arguments where written."""
 
@@ -38,13 +51,13 @@ class NamedType:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class TupleType:
     items: tuple[Type, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ArrayType:
     """`[Layer<…>; Layers]`."""
 
@@ -53,7 +66,7 @@ class ArrayType:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class OptionalType:
     inner: Type
     span: Span
@@ -70,37 +83,37 @@ A shape generic's argument is a `Spread` (`*S`) or an `ArrayExpr` (`[B, S]`)."""
 # --- expressions ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class IntLiteral:
     value: int
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class FloatLiteral:
     value: float
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class BoolLiteral:
     value: bool
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class StringLiteral:
     value: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NameExpr:
     text: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class TupleExpr:
     """`(a, b)`, `(a,)`, `()`."""
 
@@ -108,7 +121,7 @@ class TupleExpr:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ArrayExpr:
     """`[B, S, H]`: the dimensions or axes of `reshape`, `permute`, `fill`."""
 
@@ -116,18 +129,18 @@ class ArrayExpr:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SomeExpr:
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NoneExpr:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Unary:
     op: str
     """`!`, `-` or `+`."""
@@ -135,7 +148,7 @@ class Unary:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Binary:
     op: str
     left: Expr
@@ -144,7 +157,7 @@ class Binary:
     op_span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Arg:
     """A call's argument; `name` where it was given by keyword."""
 
@@ -153,7 +166,7 @@ class Arg:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Call:
     callee: Expr
     """A `NameExpr`, or a `Field` for a method of a sub-block."""
@@ -162,21 +175,21 @@ class Call:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Field:
     base: Expr
     name: Name
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class EllipsisMark:
     """`...` among index components."""
 
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Spread:
     """`*s`: a pack of axes in an index, a dimension list or generic arguments."""
 
@@ -184,7 +197,7 @@ class Spread:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SliceRange:
     """`start:stop:step`, each optional."""
 
@@ -196,7 +209,7 @@ class SliceRange:
 
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Index:
     """`base[…]`: an access in index notation, a slice, or an element of a sub-block array."""
 
@@ -205,7 +218,7 @@ class Index:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Reduction:
     """`sum<f32>[k, j] body`."""
 
@@ -216,7 +229,7 @@ class Reduction:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class IfExpr:
     condition: Expr
     then: Expr
@@ -224,18 +237,18 @@ class IfExpr:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SomePattern:
     inner: Pattern
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NonePattern:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NamePattern:
     """A name to bind; in a `match` over an enum, a variant."""
 
@@ -246,7 +259,7 @@ class NamePattern:
         return self.name.span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class TuplePattern:
     items: tuple[Pattern, ...]
     span: Span
@@ -255,21 +268,21 @@ class TuplePattern:
 Pattern = NamePattern | TuplePattern | SomePattern | NonePattern
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Arm:
     pattern: Pattern
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MatchExpr:
     subject: Expr
     arms: tuple[Arm, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ErrorExpr:
     """Stands where the parser could not make an expression; already reported."""
 
@@ -301,7 +314,7 @@ Expr = (
 # --- statements -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Let:
     pattern: Pattern
     type: Type | None
@@ -309,7 +322,7 @@ class Let:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class LetIndexed:
     """`let c[m, *s] = …`: a tensor defined element by element."""
 
@@ -319,7 +332,7 @@ class LetIndexed:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Var:
     name: Name
     type: Type | None
@@ -327,20 +340,20 @@ class Var:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Assign:
     name: Name
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Return:
     value: Expr | None
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class StaticFor:
     """`static for layer in layers { … }`, or over `lo..hi` when `stop` is given."""
 
@@ -351,14 +364,14 @@ class StaticFor:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class While:
     condition: Expr
     body: Body
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class For:
     """`for i in lo..hi { … }`; with `result`, a scan: `let ys = for i in lo..hi { … yield y }`."""
 
@@ -370,7 +383,7 @@ class For:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Yield:
     value: Expr
     span: Span
@@ -379,7 +392,7 @@ class Yield:
 Stmt = Let | LetIndexed | Var | Assign | Return | StaticFor | While | For | Yield
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Body:
     statements: tuple[Stmt, ...]
     span: Span
@@ -388,13 +401,13 @@ class Body:
 # --- items ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class UseName:
     name: Name
     alias: Name | None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Use:
     """`use std.nn.linear::{linear, Linear as L}`; no `names` means the module itself."""
 
@@ -403,7 +416,7 @@ class Use:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Generic:
     """`H: Dim`, `*S: Shape`, `T: Float = bf16`."""
 
@@ -414,7 +427,7 @@ class Generic:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Param:
     name: Name
     type: Type
@@ -422,7 +435,7 @@ class Param:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Fact:
     """One comparison of a `where` clause."""
 
@@ -432,7 +445,7 @@ class Fact:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Const:
     public: bool
     name: Name
@@ -442,7 +455,7 @@ class Const:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Alias:
     public: bool
     name: Name
@@ -452,14 +465,14 @@ class Alias:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class StructField:
     name: Name
     type: Type
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Struct:
     public: bool
     name: Name
@@ -469,7 +482,7 @@ class Struct:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Enum:
     public: bool
     name: Name
@@ -478,7 +491,7 @@ class Enum:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Grad:
     """`grad(y, dy) { … }` after an op's body: its backward pass."""
 
@@ -488,7 +501,7 @@ class Grad:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Function:
     public: bool
     kind: str
@@ -504,7 +517,7 @@ class Function:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Member:
     kind: str
     """`param`, `buffer`, `state` or `sub`."""
@@ -516,7 +529,7 @@ class Member:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Block:
     public: bool
     name: Name
@@ -532,7 +545,7 @@ class Block:
 Item = Const | Alias | Struct | Enum | Function | Block
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class File:
     module: tuple[Name, ...]
     uses: tuple[Use, ...]
