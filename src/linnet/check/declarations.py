@@ -106,13 +106,12 @@ def _generics(ctx: Context, generics: tuple[ast.Generic, ...]) -> tuple[typed.Ge
     for generic in generics:
         name, kind = generic.name, generic.kind.text
         if kind not in KIND_NAMES:
-            ctx.diagnostics.error(
+            raise ctx.fail(
                 "E2111",
                 f"`{kind}` is no kind of generic",
                 generic.kind.span,
                 help=f"the kinds are {', '.join(f'`{k}`' for k in KIND_NAMES)}",
             )
-            continue
         if generic.pack != (kind == "Shape"):
             ctx.diagnostics.error(
                 "E2111",

@@ -35,6 +35,9 @@ class Cursor:
                 self.tokens.append(token)
         self.position = 0
         self.diagnostics = diagnostics
+        self.bad_lines = {source.position(d.span.start)[0] for d in diagnostics if d.span
+                          and d.span.source is source}  # fmt: skip
+        """Lines with a lexical mistake: what the parser stumbles over there is no second one."""
         self.speculating = 0
         self.nesting = 0
         self.depths: dict[int, int] = {}
@@ -114,6 +117,8 @@ class Cursor:
     def report(self, code: str, message: str, span: Span, help: str | None = None) -> None:
         if self.speculating:
             raise Stop
+        if code == "E1101" and self.source.position(span.start)[0] in self.bad_lines:
+            return
         self.diagnostics.error(code, message, span, help=help)
 
     def fail(self, code: str, message: str, span: Span, help: str | None = None) -> Stop:
