@@ -101,9 +101,36 @@ Choose = Callable[[Op, Function], Kernel | object | None]
 """For a call: a kernel, `INLINE`, or `None` to keep it as a call."""
 
 
-def expand(module: Module, function: Function, choose: Choose) -> Expanded:
+@dataclass(slots=True)
+class Places:
+    """Where weights and states are kept, as attributes of their blocks by path.
+
+    A derived value that is the same for several blocks or functions is computed once; `aliases`
+    gives the other places where the functions called look for it.
+    """
+
+    attribute: Callable[[str], str]
+    """The attribute of a slot's path, relative like the path."""
+    taken: frozenset[str]
+    """The attributes of the entry's own slots."""
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def same(self, given: str | None, wanted: str, at: str, main: bool) -> bool:
+        """Whether a caller's slot is what a callee at `at` finds at its own."""
+        if given is None:
+            return False
+        there = self.attribute(wanted)
+        there = f"{at}.{there}" if at else there
+        if self.attribute(given) == there:
+            return given.startswith("@") == wanted.startswith("@")
+        if not main or not given.startswith("@") or there in self.taken:
+            return False
+        return self.aliases.setdefault(there, given) == given
+
+
+def expand(module: Module, function: Function, choose: Choose, places: Places) -> Expanded:
     """The body of a function of the module."""
-    builder = _Expansion(module, choose)
+    builder = _Expansion(module, choose, places, function is module.main)
     for slot in function.weights:
         builder.weights[slot.value] = slot.path
     for slot in function.states:
@@ -120,9 +147,11 @@ def expand(module: Module, function: Function, choose: Choose) -> Expanded:
 
 
 class _Expansion:
-    def __init__(self, module: Module, choose: Choose):
+    def __init__(self, module: Module, choose: Choose, places: Places, main: bool):
         self.module = module
         self.choose = choose
+        self.places = places
+        self.main = main
         self.weights: dict[Value, str] = {}
         self.states: dict[Value, str] = {}
         """For each value that is the present value of a state: the state's path."""
@@ -174,7 +203,7 @@ class _Expansion:
         rest = inputs[len(callee.inputs) :]
         weights, states = rest[: len(callee.weights)], rest[len(callee.weights) :]
         return all(
-            self.weights.get(value) == lift(slot.path, at)
+            self.places.same(self.weights.get(value), slot.path, at, self.main)
             for slot, value in zip(callee.weights, weights, strict=True)
         ) and all(
             self.states.get(value) == lift(slot.path, at)

@@ -57,11 +57,19 @@ _BINARY = {
 }  # fmt: skip
 
 
+_BITWISE = (Level.OR, Level.XOR, Level.AND, Level.SHIFT)
+
+
 def binary(symbol: str, left: Code, right: Code) -> Code:
-    """`left symbol right`, left-associative; comparisons don't chain."""
+    """`left symbol right`, left-associative; comparisons don't chain, and operators on bits get
+    parentheses where a reader would have to know how they bind."""
     level = _BINARY[symbol]
     outer = level + 1 if level == Level.COMPARE else level
-    return Code(f"{left.at(outer)} {symbol} {right.at(level + 1)}", level)
+    inner = level + 1
+    if level in _BITWISE:
+        outer = level if left.level == level and level != Level.SHIFT else Level.UNARY
+        inner = Level.UNARY
+    return Code(f"{left.at(outer)} {symbol} {right.at(inner)}", level)
 
 
 def unary(symbol: str, operand: Code) -> Code:

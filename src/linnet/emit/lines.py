@@ -48,7 +48,7 @@ def render(statements: Sequence[Statement], indent: int = 0) -> Iterator[str]:
             lines = fit(statement.text, indent)
             if statement.comment:
                 yield " " * indent + f"# {statement.comment}"
-            yield from lines
+            yield from lines if statement.text else [""]
         else:
             yield from fit(statement.header, indent)
             yield from render(statement.body or (Line("pass"),), indent + INDENT)

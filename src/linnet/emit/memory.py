@@ -1,4 +1,4 @@
-"""Which updates may write over their operand, and which expressions may move to where they are used.
+"""Which updates may write over their operand, and which expressions may move to their use.
 
 Core IR has no memory: `update_slice` gives a new tensor, a call gives new states. A runtime keeps
 each state in one buffer and wants it written in place, which is right as long as nothing reads the
@@ -37,7 +37,7 @@ from linnet.ir.rewrite import is_temporary
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A buffer: of a `state`, `weight` or `input` by its value, or a `local` one by what made it."""
+    """A buffer: of a `state`, `weight` or `input` by its value, a `local` one by what made it."""
 
     kind: str
     value: Value
@@ -466,7 +466,7 @@ def _fuse(expanded: Expanded, found: Plan, writes: list[tuple[int, Root]]) -> No
         reads[value] = frozenset().union(*parts)
     for value, step in sorted(live.maker.items(), key=lambda item: -item[1].position):
         uses = live.uses.get(value, [])
-        if not uses or not _may_fuse(value, step, uses, found):
+        if not uses or not _may_fuse(value, step, uses, found, expanded):
             continue
         at = max(_needed(use, evaluated) for use in uses)
         crossed = any(
@@ -488,12 +488,11 @@ def _needed(use: Use, evaluated: Mapping[Value, int]) -> int:
     return use.again
 
 
-def _may_fuse(value: Value, step: Step, uses: list[Use], found: Plan) -> bool:
+def _may_fuse(value: Value, step: Step, uses: list[Use], found: Plan, expanded: Expanded) -> bool:
     if step.op.kind == "constant":
         return True
     if (
-        not is_temporary(value.name)
-        or len(step.op.outputs) != 1
+        len(step.op.outputs) != 1
         or step in found.in_place
         or updated(step)
         or value in found.copied
@@ -501,6 +500,9 @@ def _may_fuse(value: Value, step: Step, uses: list[Use], found: Plan) -> bool:
         return False
     if step.op.kind == "broadcast":
         return True
+    returned = expanded.body.results == (value,) and expanded.body.nodes[-1] is step
+    if not is_temporary(value.name) and not returned:
+        return False
     (use, *others) = uses
     return (
         not others

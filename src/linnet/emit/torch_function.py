@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linnet.dtypes import DType
@@ -49,12 +49,12 @@ class Tree:
 
     block: str
     """The parameter that holds the function's block."""
-    attributes: Mapping[str, str]
-    """Derived values by path, as attributes relative to the block."""
+    attribute: Callable[[str], str]
+    """Where a slot's path is kept, relative to the block."""
 
     def path(self, path: str) -> str:
         """A weight or state as an expression."""
-        return self.block_at(self.attributes.get(path, path))
+        return self.block_at(self.attribute(path))
 
     def block_at(self, path: str) -> str:
         """A block by its path relative to this one: `layers.3` as `model.layers[3]`."""
@@ -81,7 +81,8 @@ class FunctionEmitter:
         self.context = context
         self.tree = tree
         self.signatures = signatures
-        self.reserved = reserved | {tree.block, "torch", "F", "device"}
+        self.reserved = reserved | {tree.block, *_USED}
+        self.current: Body | None = None
         self.bindings: dict[Value, Operand] = {}
         self.deferred: set[Value] = set()
         self.holders: dict[str, Value] = {}
@@ -147,10 +148,11 @@ class FunctionEmitter:
     def fresh(self, value: Value, position: int, apart: bool = False) -> str:
         """A name for a value defined at a position; with `apart`, different from those of all
         values that are used there."""
-        if is_temporary(value.name):
-            base, count, form = "t0", 0, "t{}"
+        base = self.base(value)
+        if is_temporary(base):
+            count, form = 0, "t{}"
         else:
-            base, count, form = _base(value.name), 1, _base(value.name) + "_{}"
+            count, form = 1, base + "_{}"
         variable = self.heirs.get(value)
         if variable in self.names and self.plan.alive.get(variable, -1) <= position and not apart:
             return self.names[variable]
@@ -159,6 +161,21 @@ class FunctionEmitter:
             count += 1
             name = form.format(count)
         return name
+
+    def base(self, value: Value) -> str:
+        """What a value is called, if that is free: as in the source, or after the call it comes
+        from."""
+        if not is_temporary(value.name):
+            return _base(value.name)
+        maker = self.plan.live.maker.get(value)
+        if maker is not None and maker.callee is not None:
+            block = [part for part in str(maker.op.attrs["at"]).split(".") if part.isidentifier()]
+            name = maker.callee.source.rsplit("::", 1)[-1].rsplit(".", 1)[-1]
+            name = block[-1] if block else name
+            for candidate in (name, name.rsplit("_", 1)[-1]):
+                if candidate not in self.reserved:
+                    return candidate
+        return "t0"
 
     def is_free(self, name: str, position: int, apart: bool) -> bool:
         if name in self.reserved or name in self.kept or keyword.iskeyword(name):
@@ -195,10 +212,10 @@ class FunctionEmitter:
         self.add(f"{name} = {code.text}", _COPIED if copied else "")
         self.bind_name(value, name, shape)
 
-    def settle(self, values: Sequence[Value], build) -> Operand:
+    def settle(self, values: Sequence[Value], build: Callable[[], Operand]) -> Operand:
         """Builds an expression of some values; long operands get names first."""
         while True:
-            operand: Operand = build()
+            operand = build()
             if len(operand.code.text) <= _LONG:
                 return operand
             waiting = [v for v in values if v in self.deferred]
@@ -218,7 +235,9 @@ class FunctionEmitter:
     # Nodes.
 
     def body(self, body: Body) -> None:
+        outside, self.current = self.current, body
         self.body_of(body.nodes)
+        self.current = outside
 
     def body_of(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -259,14 +278,27 @@ class FunctionEmitter:
 
     def arguments(self, step: Step) -> dict[str, Code]:
         """A kernel's operands by the names of the source's parameters."""
-        assert step.callee is not None
+        assert step.callee is not None and isinstance(step.kernel, Chosen)
         names = step.callee.arguments or tuple(v.name for v in step.callee.inputs)
         found: dict[str, Code] = {}
         for name, value in zip(names, step.op.inputs, strict=True):
             operand = self.operand(value)
-            number = operand.number and operand.value is not None and not value.type.shape
-            found[name] = operand.code if number else self.context.whole(operand)
+            number = name in step.kernel.use.numbers
+            found[name] = operand.code if number else self.whole(value)
         return found
+
+    def whole(self, value: Value) -> Code:
+        """A value as a tensor. A number that is computed becomes one once, if it is used again."""
+        operand = self.operand(value)
+        counted = operand.number and operand.value is None
+        uses = self.plan.live.uses.get(value, [])
+        if counted and len(uses) > 1 and self.plan.live.home[value] is self.current:
+            maker = self.plan.live.maker.get(value)
+            if maker is not None:
+                name = self.fresh(value, maker.position)
+                self.add(f"{name} = {self.context.whole(operand).text}")
+                self.bind_name(value, name)
+        return self.context.whole(self.operand(value))
 
     def call(self, step: Step, callee: Function, changes: list[tuple[Value, Value]]) -> None:
         op, signature = step.op, self.signatures[callee.name]
@@ -277,7 +309,7 @@ class FunctionEmitter:
                 texts.append(self.tree.block_at(str(op.attrs["at"])))
             for i, value in enumerate(op.inputs[: len(callee.inputs)]):
                 if i not in signature.constants:
-                    texts.append(self.context.whole(self.operand(value)).text)
+                    texts.append(self.whole(value).text)
             type_ = op.outputs[0].type if op.outputs else TensorType((), DType.BOOL)
             return Operand(call(signature.name, *texts), type_, type_.shape)
 
@@ -528,6 +560,8 @@ class FunctionEmitter:
                 self.bind_name(output, names[output])
 
 
+_USED = ("torch", "F", "device", "min", "max", "range", "float")
+"""Names that statements use."""
 _COPIED = "a copy: the old values are still used below"
 
 

@@ -6,9 +6,9 @@ emitted. Numerics: `exact` computes bit for bit what the body does, `equivalent`
 f32 accumulation in another order, `fast` may round inside where the body doesn't (or not, where it
 does).
 
-A kernel's code is a template over the op's parameters by name, and over its generics: `F.linear({x},
-{weight})`. An argument gets parentheses where its place needs them. Functions it calls that PyTorch
-doesn't have are in `torch_support`.
+A kernel's code is a template over the op's parameters by name, and over its generics:
+`F.linear({x}, {weight})`. An argument gets parentheses where its place needs them. Functions it
+calls that PyTorch doesn't have are in `torch_support`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,13 @@ class Use:
 
     @property
     def reads_host(self) -> bool:
-        """Whether a scalar's value is at hand without waiting, when the code runs."""
+        """Whether the values of tensors are at hand without waiting, when the code runs."""
         return self.target.on_cpu and not self.target.compiled
+
+    @property
+    def at_host(self) -> bool:
+        """Whether the value of the scalar `at` is."""
+        return self.reads_host or "at" in self.numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +379,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "exact",
             "writes one position in place",
             "write_span({cache}, {value}, {at})",
-            lambda use: use.reads_host,
+            lambda use: use.at_host,
             updates=0,
         ),
         Kernel(
@@ -391,7 +396,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "exact",
             "writes the span in place",
             "write_span({cache}, {value}, {at})",
-            lambda use: use.reads_host,
+            lambda use: use.at_host,
             updates=0,
         ),
         Kernel(

@@ -84,8 +84,7 @@ class Context:
         return call(f"torch.{function}", *arguments, f"dtype={DTYPES[dtype]}", *self.placed)
 
     def arange(self, extent: int, dtype: DType = DType.I64) -> Code:
-        low, high = dtype.integer_range if dtype.is_integer else (0, extent)
-        if extent - 1 > high:
+        if dtype.is_integer and extent - 1 > dtype.integer_range[1]:
             return self.convert(self.arange(extent), DType.I64, dtype)
         if DTYPES[dtype] == "torch.int64":
             return call("torch.arange", str(extent), *self.placed)
@@ -178,6 +177,8 @@ def _arithmetic(symbol: str) -> Rule:
         if not _countable(operands):
             operands = _some_tensor(context, operands)
         left, right = operands
+        if symbol == "+" and _dtype(op).is_integer and 0 in (left.value, right.value):
+            return replace(right if left.value == 0 else left, type=op.output.type)
         return _elementwise(
             op, _wrapped(binary(symbol, left.code, right.code), _dtype(op)), operands
         )
@@ -312,7 +313,7 @@ def _cast(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     source, dtype = x.type.dtype, _dtype(op)
     if x.value is not None:
         return constant(op.output.type, _cast_number(x.value, dtype))
-    if x.number and source.is_integer and (dtype.is_float or dtype.bits >= source.bits):
+    if x.number and source.is_integer and (dtype.is_float or _holds(dtype, context, op.inputs[0])):
         return Operand(x.code, op.output.type, x.shape, True)
     (x,) = _some_tensor(context, operands)
     if dtype == DType.BOOL:
@@ -328,6 +329,14 @@ def _cast(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
         if dtype in _WIDE_UNSIGNED and source not in (DType.BOOL, DType.U8, DType.U16, dtype):
             code = _wrapped(code, dtype)
     return _elementwise(op, code, (x,))
+
+
+def _holds(dtype: DType, context: Context, value: Value) -> bool:
+    """Whether an integer dtype has every value that this one may have."""
+    if not dtype.is_integer:
+        return False
+    low, high = context.bounds(value)
+    return dtype.integer_range[0] <= low and high <= dtype.integer_range[1]
 
 
 def _cast_number(value: int | float | bool, dtype: DType) -> int | float | bool:
@@ -591,17 +600,16 @@ def _matrix_product(left: Code, right: Code, shapes: Shapes, batch: Pairs, contr
 
 def _einsum(left: Code, right: Code, ranks: tuple[int, ...], batch: Pairs, contract: Pairs) -> Code:
     names = iter("abcdefghijklmnopqrstuvwxyz")
-    labels: tuple[dict[int, str], dict[int, str]] = ({}, {})
-    for pairs in (batch, contract):
-        for a, b in zip(*pairs, strict=True):
-            labels[0][a] = labels[1][b] = next(names)
-    free = [[axis for axis in range(ranks[side]) if axis not in labels[side]] for side in (0, 1)]
-    for side in (0, 1):
-        labels[side].update((axis, next(names)) for axis in free[side])
-    terms = ["".join(labels[side][axis] for axis in range(ranks[side])) for side in (0, 1)]
-    out = "".join(labels[0][axis] for axis in (*batch[0], *free[0]))
-    out += "".join(labels[1][axis] for axis in free[1])
-    return call("torch.einsum", f'"{terms[0]},{terms[1]}->{out}"', left.text, right.text)
+    shared = dict(zip((*batch[1], *contract[1]), (*batch[0], *contract[0]), strict=True))
+    first = {axis: next(names) for axis in range(ranks[0])}
+    second = {
+        axis: first[shared[axis]] if axis in shared else next(names) for axis in range(ranks[1])
+    }
+    out = [first[axis] for axis in batch[0]]
+    out += [name for axis, name in first.items() if axis not in (*batch[0], *contract[0])]
+    out += [name for axis, name in second.items() if axis not in shared]
+    terms = f"{''.join(first.values())},{''.join(second.values())}->{''.join(out)}"
+    return call("torch.einsum", f'"{terms}"', left.text, right.text)
 
 
 def _products(
