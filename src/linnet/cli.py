@@ -177,30 +177,64 @@ def _bindings(items: list[str]) -> dict[str, Any]:
     return bound
 
 
+HavingOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="An optional member that is there, as `lm_head.weight`."),
+]
+ModeOption = Annotated[str, typer.Option("--mode", help="eager, inductor or cudagraphs.")]
+NumericsOption = Annotated[str, typer.Option(help="exact, equivalent or fast.")]
+SourceArgument = Annotated[
+    str, typer.Argument(help="A source, a package's directory, or a model of the registry.")
+]
+
+
 @app.command()
 def emit_torch(
-    source: Annotated[str, typer.Argument(help="A source, a package's directory, or a model.")],
+    source: SourceArgument,
     entry: Annotated[str, typer.Option(help="The entry to emit.")] = "forward",
     bind: BindOption = None,
+    having: HavingOption = None,
     root: RootOption = None,
-    numerics: Annotated[str, typer.Option(help="exact, equivalent or fast.")] = "fast",
-    compiled: Annotated[
-        bool, typer.Option("--inductor", help="As it is written for torch.compile.")
-    ] = False,
+    numerics: NumericsOption = "fast",
+    mode: ModeOption = "eager",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file to write.")] = None,
 ) -> None:
     """Print the PyTorch source of an entry."""
     with _errors_shown():
-        from linnet.emit import torch_source
+        from linnet.emit.source import entry_module, torch_source
 
         program, root, given = _open(source, root, bind)
-        text = torch_source(
-            program, entry, given, root=root, numerics=numerics, compiled=compiled
+        module = entry_module(
+            program, entry, given, root=root, having=having or (), numerics=numerics
         )
+        text = torch_source(module, numerics=numerics, mode=mode)
         if output is None:
             typer.echo(text, nl=False)
         else:
             _write(output, text)
+
+
+@app.command()
+def explain(
+    source: SourceArgument,
+    entry: Annotated[str, typer.Option(help="The entry to explain.")] = "forward",
+    bind: BindOption = None,
+    having: HavingOption = None,
+    root: RootOption = None,
+    numerics: NumericsOption = "fast",
+    mode: ModeOption = "eager",
+) -> None:
+    """Tell which kernel each library op of an entry gets, and why."""
+    with _errors_shown():
+        from linnet.emit.source import entry_module, torch_explained
+
+        program, root, given = _open(source, root, bind)
+        module = entry_module(
+            program, entry, given, root=root, having=having or (), numerics=numerics
+        )
+        for row in torch_explained(module, numerics=numerics, mode=mode):
+            typer.echo(f"{row.calls:4} × {row.op}({row.types})")
+            typer.echo(f"       {row.kernel}: {row.why}")
 
 
 def _write(path: Path, text: str) -> None:
