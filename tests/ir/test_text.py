@@ -115,7 +115,7 @@ def test_verify_finds_a_use_before_its_definition() -> None:
     module = parse_module(DECODE)
     layer = module.functions["layer_forward"]
     turned = replace(layer, ops=tuple(reversed(layer.ops)))
-    with pytest.raises(VerifyError, match="in `layer_forward`, operation 0 .*`%z` is not defined"):
+    with pytest.raises(VerifyError, match=r"in `layer_forward`, operation 0 .*`%z` is not"):
         verify(replace(module, functions={**module.functions, "layer_forward": turned}))
 
 

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from linnet.check import typed
 from linnet.ir.access import lower_access
 from linnet.ir.contraction import lower_sum
-from linnet.ir.core import OPS, Function, TensorType, Value
+from linnet.ir.core import OPS
 from linnet.ir.frame import Frame
-from linnet.ir.generics import bound_arguments, bound_shape
+from linnet.ir.generics import bound_shape
 from linnet.ir.labels import Labelled, Labels
-from linnet.ir.statics import Present, Static, Variant, leaves
+from linnet.ir.statics import Present, Static, Variant
 
 _ELEMENTWISE = ("unary", "binary", "compare", "select")
 
@@ -130,70 +130,6 @@ def _match_sub(notation: Notation, expr: typed.MatchSub) -> Labelled:
     return notation.lower(expr.some)
 
 
-def _call(notation: Notation, expr: typed.Call) -> Labelled:
-    """A function of scalars, for every element at once.
-
-    Where an argument varies, the callee's operations are written here over all indices; that needs
-    a callee that is elementwise in what varies.
-    """
-    frame = notation.frame
-    arguments: list[Static] = []
-    varying: dict[Value, Labelled] = {}
-    for argument in expr.args:
-        if isinstance(argument.type, typed.TensorT) and argument.type.shape == ():
-            found = notation.lower(argument)
-            stand_in = found.value
-            if found.labels:
-                stand_in = Value("", TensorType((), found.value.type.dtype))
-                varying[stand_in] = found
-            arguments.append(stand_in)
-        else:
-            arguments.append(frame.expr(argument))
-    own = bound_arguments(expr.generics, frame.binding)
-    callee, at = frame.specialised(expr.function, expr.block, own, arguments)
-    frame.builder.location = expr.span.location
-    if not varying:
-        found = frame.call(callee, at, arguments)
-        assert isinstance(found, Value)
-        return Labelled(found, ())
-    inputs = [varying.get(v, Labelled(v, ())) for a in arguments for v in leaves(a)]
-    weights = [Labelled(v, ()) for v in frame.weights(callee, at)]
-    if callee.function.states:
-        frame.refuse("a method that keeps state, called for each element", expr.span)
-    results = _spread(notation, callee.function, [*inputs, *weights], expr)
-    (only,) = results
-    return only
-
-
-def _spread(
-    notation: Notation, function: Function, operands: Sequence[Labelled], expr: typed.Call
-) -> list[Labelled]:
-    """A function's operations, on operands some of which vary."""
-    frame = notation.frame
-    known = dict(zip(function.operands, operands, strict=True))
-    for op in function.ops:
-        parts = [known[value] for value in op.inputs]
-        if op.kind == "call":
-            callee = frame.lowering.functions[op.text("callee")]
-            if any(part.labels for part in parts):
-                known.update(zip(op.outputs, _spread(notation, callee, parts, expr), strict=True))
-                continue
-        if not any(part.labels for part in parts):
-            types = [value.type for value in op.outputs]
-            values = [part.value for part in parts]
-            made = frame.builder.emit_many(op.kind, values, types, **op.attrs)
-            known.update((o, Labelled(v, ())) for o, v in zip(op.outputs, made, strict=True))
-        elif OPS[op.kind].group in _ELEMENTWISE and op.output.type.shape == ():
-            dtype = op.output.type.dtype
-            known[op.output] = notation.labels.elementwise(op.kind, parts, dtype)
-        else:
-            frame.refuse(
-                f"`{expr.function}`, which is not elementwise, called for each element", expr.span,
-                "call it outside the index notation, on whole tensors",
-            )  # fmt: skip
-    return [known[value] for value in function.results]
-
-
 _RULES: dict[type, Callable[..., Labelled]] = {
     typed.Access: lower_access,
     typed.Prim: _prim,
@@ -202,5 +138,4 @@ _RULES: dict[type, Callable[..., Labelled]] = {
     typed.MatchOptional: _match_optional,
     typed.MatchEnum: _match_enum,
     typed.MatchSub: _match_sub,
-    typed.Call: _call,
 }
