@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ir_programs import BF16, evaluate, floats, optimised
 
 from linnet.check import typed
 from linnet.check.dims import Dim
@@ -26,6 +25,7 @@ from linnet.ir.instantiate import instantiate
 from linnet.ir.interpreter import round_bf16, run
 from linnet.ir.lower import lower
 from linnet.ir.verify import verify
+from tests.ir.programs import BF16, evaluate, floats, optimised
 
 # --- the evaluator --------------------------------------------------------------------------
 

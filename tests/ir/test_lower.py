@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ir_programs import BF16, Model, compiled, evaluate, f32, floats
 
 from linnet.diagnostics import LinnetError
 from linnet.dtypes import DType
@@ -12,6 +11,7 @@ from linnet.ir.core import TensorType
 from linnet.ir.instantiate import bind_entry, instantiate
 from linnet.ir.lower import lower
 from linnet.ir.printer import print_function, print_module
+from tests.ir.programs import BF16, Model, compiled, evaluate, f32, floats
 
 
 def test_operators_broadcast_and_fold() -> None:
