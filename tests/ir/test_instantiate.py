@@ -37,7 +37,7 @@ pub block Head<N: Dim, M: Dim> {
     pub fn forward(x: Tensor[N; f32]) -> Tensor[N; f32] { return inner.forward(x) }
 }
 
-pub block Net<N: Dim, Heads: Dim, M: Dim = N / Heads, T: Float = f32>
+pub block Net<N: Dim, Heads: Dim, M: Dim = Heads + 1, T: Float = f32>
 where Heads > 0, N % Heads == 0
 {
     sub scales: [Scale<N, T>; Heads]
@@ -72,8 +72,8 @@ def test_defaults_are_applied_in_order() -> None:
     [
         ({"N": 6}, "`Net` needs a value for `Heads: Dim`"),
         ({}, "`Net` needs a value for `N: Dim`, `Heads: Dim`"),
-        ({"N": 6, "Heads": 2, "Width": 3}, "`Net` has no generic `Width`; its generics are N, Heads"),
-        ({"N": 6, "Heads": 4}, "`Net` needs N - Heads * (N / Heads) == 0; with Heads = 4, N = 6"),
+        ({"N": 6, "Heads": 2, "W": 3}, "`Net` has no generic `W`; its generics are N, Heads, M"),
+        ({"N": 6, "Heads": 4}, "`Net` needs N % Heads == 0; with Heads = 4, N = 6"),
         ({"N": 6, "Heads": 0}, "division by zero|Heads > 0"),
         ({"N": -1, "Heads": 2}, "`N` must be an integer of at least 0, not -1"),
         ({"N": True, "Heads": 2}, "`N` must be an integer of at least 0, not True"),
@@ -186,15 +186,20 @@ PAIR = (tensor(), tensor())
     [
         ("backward", [], {}, "`Net` has no entry `backward`; its entries: `loss`, `forward`"),
         ("forward", [], {}, "`forward` takes 1 inputs (x), 0 given"),
-        ("forward", [tensor(3, 10)], {}, "`x` must be Tensor[B, 2 * S, 6; f32], not Tensor[3, 10; f32]"),
+        ("forward", [tensor(3, 10)], {},
+         "`x` must be Tensor[B, 2 * S, 6; f32], not Tensor[3, 10; f32]"),
         ("forward", [tensor(3, 10, 6, dtype="i32")], {}, "not Tensor[3, 10, 6; i32]"),
         ("forward", [tensor(3, 9, 6)], {}, "`S` does not follow from the inputs; give its value"),
-        ("forward", [tensor(3, 10, 5)], {}, "= Tensor[3, 10, 6; f32], not Tensor[3, 10, 5; f32] (with N = 6, B = 3, S = 5)"),
+        ("forward", [tensor(3, 10, 5)], {},
+         "= Tensor[3, 10, 6; f32], not Tensor[3, 10, 5; f32] (with N = 6, B = 3, S = 5)"),
         ("forward", [tensor(3, 20, 6)], {}, "`forward` needs S <= 8; with S = 10 it is not so"),
-        ("forward", [tensor(3, 10, 6)], {"S": 4}, "`x` must be Tensor[B, 2 * S, N; T] = Tensor[3, 8, 6; f32]"),
-        ("forward", [tensor(3, 10, 6)], {"Q": 4}, "`forward` has no generic `Q`; its generics are B, S"),
+        ("forward", [tensor(3, 10, 6)], {"S": 4},
+         "`x` must be Tensor[B, 2 * S, N; T] = Tensor[3, 8, 6; f32]"),
+        ("forward", [tensor(3, 10, 6)], {"Q": 4},
+         "`forward` has no generic `Q`; its generics are B, S"),
         ("step", [tensor(6), tensor(1, dtype="i32")], {}, "`at` must be i32, not Tensor[1; i32]"),
-        ("any", [tensor(2, 6, dtype="i32")], {}, "`x` must be Tensor[*S, 6; U], not Tensor[2, 6; i32]"),
+        ("any", [tensor(2, 6, dtype="i32")], {},
+         "`x` must be Tensor[*S, 6; U], not Tensor[2, 6; i32]"),
         ("choose", [PAIR, None, "Max"], {}, "`K` does not follow"),
         ("choose", [PAIR, None, "Min"], {"K": 1}, "`how` must be Pooling, not 'Min'"),
         ("choose", [tensor(), None, "Max"], {"K": 1}, "`p` must be Pair, not f32"),

@@ -304,8 +304,8 @@ def test_dce_goes_through_calls() -> None:
           param v: f32[2] = part.v
           state read: f32[2] = part.read
           state gone: f32[2] = part.gone
-          a: f32[2], b: f32[2], r: f32[2], g: f32[2] = call x, y, w, v, read, gone {callee = "part", \
-at = "part"}
+          a: f32[2], b: f32[2], r: f32[2], g: f32[2] = call x, y, w, v, read, gone \
+{callee = "part", at = "part"}
           n: f32[2] = call b {callee = "never", at = "part"}
           return a
           next read, gone

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from linnet.check.dims import Dim, DimError, compare
+from linnet.check.dims import Dim, DimError, Quotient, compare
 from linnet.check.typed import (
     AnyDType,
     ArrayT,
@@ -94,27 +94,25 @@ def bind_given(
 ) -> dict[str, Bound]:
     """Binds declared generics to what the user gave, then to their defaults.
 
-    With `need_all` false, generics neither given nor defaulted are left out, for inference, and so
-    are defaults that depend on them. Raises `ValueError` naming unknown and missing generics, and
-    values of the wrong kind.
+    With `need_all` false only what is given is bound; inference does the rest. Raises `ValueError`
+    naming unknown and missing generics, and values of the wrong kind.
     """
     names = [param.name for param in params]
     unknown = [name for name in given if name not in names]
     if unknown:
         choices = f"its generics are {', '.join(names)}" if names else "it has no generics"
         raise ValueError(f"{what} has no generic {_quoted(unknown)}; {choices}")
+    missing = [param for param in params if param.name not in given and param.default is None]
+    if missing and need_all:
+        wanted = ", ".join(f"`{param.name}: {param.kind}`" for param in missing)
+        raise ValueError(f"{what} needs a value for {wanted}")
     binding: dict[str, Bound] = {}
-    missing = []
     for param in params:
         if param.name in given:
             binding[param.name] = _of_kind(param, given[param.name], what)
         elif need_all and param.default is not None:
-            binding[param.name] = bound_value(param.default, {**outer, **binding})
-        else:
-            missing.append(param)
-    if missing and need_all:
-        wanted = ", ".join(f"`{param.name}: {param.kind}`" for param in missing)
-        raise ValueError(f"{what} needs a value for {wanted}")
+            value = bound_value(param.default, {**outer, **binding})
+            binding[param.name] = _of_kind(param, value, what)
     return binding
 
 
@@ -148,9 +146,16 @@ def require_facts(facts: Sequence[Fact], binding: Binding, what: str) -> None:
         if not holds:
             names = sorted(fact.left.variables() | fact.right.variables())
             values = ", ".join(f"{name} = {text(binding[name])}" for name in names)
-            raise ValueError(
-                f"{what} needs {fact.left} {fact.op} {fact.right}; with {values} it is not so"
-            )
+            needed = f"{_dim_text(fact.left)} {fact.op} {_dim_text(fact.right)}"
+            raise ValueError(f"{what} needs {needed}; with {values} it is not so")
+
+
+def _dim_text(dim: Dim) -> str:
+    """A dim as text; `a % b`, which its normal form spells out, as it was written."""
+    for atom in dim.atoms():
+        if isinstance(atom, Quotient) and dim == atom.numerator % atom.denominator:
+            return f"{atom.numerator} % {atom.denominator}"
+    return str(dim)
 
 
 def _quoted(names: Sequence[str]) -> str:
