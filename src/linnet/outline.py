@@ -79,6 +79,10 @@ def manifest(
         if is_dim != isinstance(value, int):
             raise ValueError(f"{name} is a {known[name].kind}, found {value}")
         binding.bind(name, Dim.const(value) if isinstance(value, int) else value)
+    if given:  # Whoever binds some generics wants numbers: the others take their defaults.
+        for generic in block.generics:
+            if generic.name not in given and generic.default is not None:
+                binding.bind(generic.name, binding.generic(generic.default))
     return list(_rows(program, block, binding, "", False))
 
 
