@@ -36,7 +36,7 @@ class SourceFile:
         return self.text[start:end].rstrip("\r")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # Never changed; not frozen, as that halves its speed.
 class Span:
     """The characters `start` to `end` (exclusive) of one file."""
 
@@ -83,20 +83,28 @@ class Diagnostic:
         return self.code.startswith("E")
 
 
+MAX_ERRORS = 100
+"""How many errors one run keeps: past that nobody reads on, and the text may be no source."""
+
+
 @dataclass(slots=True)
 class Diagnostics:
-    """What one run has found so far, each place and code once."""
+    """What one run has found so far, each place and code once, up to `MAX_ERRORS` errors."""
 
     items: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[str, str, int, int]] = field(default_factory=set)
+    _errors: int = 0
 
     def add(self, diagnostic: Diagnostic) -> None:
+        if self._errors >= MAX_ERRORS:
+            return
         span = diagnostic.span
         if span is not None:
             key = (diagnostic.code, span.source.name, span.start, span.end)
             if key in self._seen:
                 return
             self._seen.add(key)
+        self._errors += diagnostic.is_error
         self.items.append(diagnostic)
 
     def error(
@@ -117,7 +125,7 @@ class Diagnostics:
 
     @property
     def has_errors(self) -> bool:
-        return any(item.is_error for item in self.items)
+        return self._errors > 0
 
     def final(self) -> list[Diagnostic]:
         """What to show, in source order: warnings only where there are no errors."""
@@ -180,7 +188,7 @@ def _excerpt(span: Span, label: str, gutter: int, mark: str) -> list[str]:
     return [
         f"{pad}--> {span.source.name}:{line}:{column}",
         f"{pad} |",
-        f"{line:>{gutter}} | {shown}",
+        f"{line:>{gutter}} | {shown}".rstrip(),
         f"{pad} | {carets} {label}".rstrip(),
     ]
 

@@ -9,15 +9,19 @@ read for it, whatever its paths and links say.
 from __future__ import annotations
 
 import difflib
-import tomllib
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linnet.diagnostics import Diagnostics, SourceFile, Span
+from linnet.diagnostics import Diagnostics, SourceFile, Span, printable
 from linnet.syntax import ast, decode_source, parse, read_source
+from linnet.syntax.tokens import KEYWORDS
 
-STD = Path(__file__).parent / "std"
+STD = Path(os.path.realpath(__file__)).parent / "std"
+MAX_PACKAGES = 100
+"""How many packages one program may take in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,7 @@ class Package:
     source: Path
     """Where its modules lie; for a single file, the file itself."""
     dependencies: Mapping[str, Package]
-
-    @property
-    def is_single_file(self) -> bool:
-        return self.source.suffix == ".linnet"
+    is_single_file: bool = False
 
 
 @dataclass(slots=True)
@@ -55,122 +56,157 @@ def load_program(path: Path, diagnostics: Diagnostics) -> Sources:
 
     Reports what can't be found (E1202), read (E5001) or parsed; the result holds the rest.
     """
-    if path.is_dir():
-        package = _read_package(path.resolve(), diagnostics, {}, None)
-        loader = _Loader(diagnostics)
-        return loader.load(package, "lib") if package else Sources("crate")
-    if not path.is_file():
-        diagnostics.error("E1202", f"no file {path}", None)
+    loader = _Loader(diagnostics, {_real(path): str(path)})
+    if _is(Path.is_dir, path):
+        package = _read_package(_real(path), diagnostics, {}, None)
+        return loader.load_package(package) if package else Sources("crate")
+    if not _is(Path.is_file, path):
+        diagnostics.error("E1202", f"there is no file {printable(str(path))}", None)
         return Sources("crate")
-    package, parts = _package_of(path, diagnostics)
-    return _Loader(diagnostics, {path.resolve(): str(path)}).load(package, ".".join(parts))
+    home = _package_of(_real(path), diagnostics)
+    if home is None:
+        return Sources("crate")
+    package, parts = home
+    return loader.load(package, _module_name(package, parts), loader.read(_real(path)))
 
 
 def load_text(text: str | bytes, name: str, diagnostics: Diagnostics) -> Sources:
     """The same for a source that is in no file: it can import the standard library."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    loader = _Loader(diagnostics)
     source = decode_source(data, name, diagnostics)
-    return loader.load_source(Package("crate", Path("text.linnet"), {}), source)
+    package = Package("crate", Path(), {}, is_single_file=True)
+    return _Loader(diagnostics, {}).load(package, "crate", source)
 
 
-def _package_of(path: Path, diagnostics: Diagnostics) -> tuple[Package, list[str]]:
-    """The package a file belongs to and its module's path in it; a package of its own if none."""
-    file = path.resolve()
+def _package_of(file: Path, diagnostics: Diagnostics) -> tuple[Package, list[str]] | None:
+    """The package a file belongs to and its module's path there; one of its own if it has none.
+
+    None, and reported, where its package can't be read.
+    """
     for folder in file.parents:
-        if folder.name == "src" and (folder.parent / "linnet.toml").is_file():
+        if folder.name == "src" and _is(Path.is_file, folder.parent / "linnet.toml"):
             package = _read_package(folder.parent, diagnostics, {}, None)
-            if package:
-                return package, list(file.relative_to(folder).with_suffix("").parts)
+            parts = list(file.relative_to(folder).with_suffix("").parts)
+            return (package, parts) if package else None
     if STD in file.parents:
         return _STD_PACKAGE, list(file.relative_to(STD).with_suffix("").parts)
-    return Package("crate", file, {}), ["lib"]
+    return Package("crate", file, {}, is_single_file=True), ["lib"]
+
+
+def _real(path: Path) -> Path:
+    """A path with every link followed; unlike `Path.resolve` it takes loops of links."""
+    return Path(os.path.realpath(path))
+
+
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
+    """Whether it is there; what can't be looked at (a name too long, a closed folder) isn't."""
+    try:
+        return kind(path)
+    except (OSError, ValueError):
+        return False
 
 
 # --- linnet.toml ----------------------------------------------------------------------------
 
 
 def _read_package(
-    folder: Path, diagnostics: Diagnostics, seen: dict[Path, Package], prefix: str | None
+    folder: Path, diagnostics: Diagnostics, seen: dict[Path, Package | None], prefix: str | None
 ) -> Package | None:
+    """The package in a folder, with those it depends on; None, and reported, where it is broken."""
+    import tomllib  # Most programs have no manifest, and don't wait for its reader.
+
     if folder in seen:
         return seen[folder]
+    seen[folder] = None
     manifest = folder / "linnet.toml"
-    where = str(manifest)
 
     def bad(message: str, help: str | None = None) -> None:
-        diagnostics.error("E5001", f"{where}: {message}", None, help=help)
+        diagnostics.error("E5001", f"{_shown(manifest)}: {message}", None, help=help)
 
+    if len(seen) > MAX_PACKAGES:
+        return bad(f"this program takes in more than {MAX_PACKAGES} packages")
     try:
-        table = tomllib.loads(manifest.read_text(encoding="utf-8"))
+        table = tomllib.loads(manifest.read_text(encoding="utf-8-sig"))
     except OSError as error:
         return bad(f"cannot be read: {error.strerror}", "a package has a `linnet.toml`")
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return bad(f"is not valid TOML: {error}")
     header = table.get("package")
     if not isinstance(header, dict):
-        return bad("has no `[package]` table", '[package]\nname = "…"\nversion = "0.1.0"')
+        return bad("has no `[package]` table", 'begin with `[package]` and `name = "…"`')
     for key in ("name", "version", "language"):
         if key in header and not isinstance(header[key], str):
-            return bad(f"`package.{key}` must be text, found {header[key]!r}")
+            return bad(f"`package.{key}` must be text, found {header[key]!r:.40}")
     if not header.get("name"):
-        return bad("`package.name` is missing")
+        return bad("`package.name` is missing", 'add `name = "…"` under `[package]`')
+    source = _real(folder / "src")
+    if not source.is_relative_to(folder):
+        return bad("its `src` leads out of the package")
     dependencies: dict[str, Package] = {}
-    package = Package(prefix or "crate", (folder / "src").resolve(), dependencies)
-    seen[folder] = package
+    package = seen[folder] = Package(prefix or "crate", source, dependencies)
     entries = table.get("dependencies", {})
     if not isinstance(entries, dict):
         return bad("`dependencies` must be a table")
     for key, entry in entries.items():
         place = entry.get("path") if isinstance(entry, dict) else None
-        if not isinstance(place, str) or not key.isidentifier() or key in ("std", "crate"):
-            bad(f"dependency `{key}` must be `name = {{ path = \"…\" }}`, its name free to use")
-            continue
-        used = {p.prefix for p in seen.values()}
-        unique = next(n for n in (key, *(f"{key}.{i}" for i in range(2, 999))) if n not in used)
-        dependency = _read_package((folder / place).resolve(), diagnostics, seen, unique)
-        if dependency:
-            dependencies[key] = dependency
+        if not isinstance(place, str) or "\0" in place:
+            bad(f'the dependency `{printable(key)}` must be `{{ path = "…" }}`')
+        elif key in ("std", *KEYWORDS) or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", key):
+            bad(f"the dependency `{printable(key)}` needs another name: imports start with it")
+        else:
+            unique = _unique(key, {p.prefix for p in seen.values() if p})
+            dependency = _read_package(_real(folder / place), diagnostics, seen, unique)
+            if dependency:
+                dependencies[key] = dependency
     return package
+
+
+def _unique(key: str, used: set[str]) -> str:
+    """The key, or with a number after it where another package has it."""
+    number, name = 1, key
+    while name in used:
+        number += 1
+        name = f"{key}.{number}"
+    return name
 
 
 # --- modules --------------------------------------------------------------------------------
 
 
 class _Loader:
-    """Reads modules, each once, breadth first from the root."""
+    """Reads modules, each once: the root, and what it and they import.
 
-    def __init__(self, diagnostics: Diagnostics, shown: Mapping[Path, str] | None = None):
+    `shown` says how a file is named in messages, where not by its path.
+    """
+
+    def __init__(self, diagnostics: Diagnostics, shown: Mapping[Path, str]):
         self.diagnostics = diagnostics
-        self.shown = shown or {}
+        self.shown = shown
         self.pending: list[tuple[Package, str]] = []
 
-    def load(self, package: Package, path: str) -> Sources:
-        name = _module_name(package, path.split("."))
-        sources = Sources(name)
-        file = self._file(package, path.split("."), None, "")
-        if file is None:
+    def load_package(self, package: Package) -> Sources:
+        root = package.source / "lib.linnet"
+        if not _is(Path.is_file, root):
             self.diagnostics.error(
-                "E1202", f"the package has no {package.source / 'lib.linnet'}", None
+                "E1202",
+                f"there is no file {_shown(root)}",
+                None,
+                help="a package's root module is `src/lib.linnet`",
             )
-            return sources
-        self._add(sources, package, name, self._read(file))
-        self._drain(sources)
-        return sources
+            return Sources(package.prefix)
+        return self.load(package, package.prefix, self.read(root))
 
-    def load_source(self, package: Package, source: SourceFile) -> Sources:
-        sources = Sources("crate")
-        self._add(sources, package, "crate", source)
-        self._drain(sources)
-        return sources
-
-    def _drain(self, sources: Sources) -> None:
+    def load(self, package: Package, name: str, source: SourceFile | None) -> Sources:
+        sources = Sources(name)
+        if source is not None:
+            self._add(sources, package, name, source)
         while self.pending:
-            package, module = self.pending.pop()
+            importer, module = self.pending.pop()
             for use in sources.files[module].uses:
-                self._follow(sources, package, module, use)
+                self._follow(sources, importer, module, use)
+        return sources
 
-    def _read(self, file: Path) -> SourceFile:
+    def read(self, file: Path) -> SourceFile | None:
         return read_source(file, self.diagnostics, self.shown.get(file) or _shown(file))
 
     def _add(self, sources: Sources, package: Package, name: str, source: SourceFile) -> None:
@@ -195,19 +231,19 @@ class _Loader:
                 help=f"a path starts with {', '.join(f'`{k}`' for k in known)}",
             )
             return
-        file = self._file(target, parts or ["lib"], span, ".".join([head, *parts]))
-        if file is None:
-            return
-        name = _module_name(target, parts or ["lib"])
+        parts = parts or ["lib"]
+        name = _module_name(target, parts)
         if name not in sources.files:
-            self._add(sources, target, name, self._read(file))
+            file = self._find(target, parts, ".".join(n.text for n in use.path), span)
+            source = self.read(file) if file else None
+            if source is None:
+                return
+            self._add(sources, target, name, source)
         sources.imports[module, use.span.start] = name
 
-    def _file(self, package: Package, parts: list[str], span: Span | None, text: str) -> Path | None:
+    def _find(self, package: Package, parts: list[str], text: str, span: Span) -> Path | None:
         """A module's file; reported where there is none, or where it lies outside the package."""
         if package.is_single_file:
-            if parts == ["lib"]:
-                return package.source
             self.diagnostics.error(
                 "E1202",
                 f"there is no module `{text}`: this file is in no package",
@@ -216,22 +252,22 @@ class _Loader:
             )
             return None
         file = package.source.joinpath(*parts).with_suffix(".linnet")
-        if not file.is_file():
-            self.diagnostics.error(
-                "E1202", f"there is no module `{text}`", span, help=_near(package, parts, text)
-            )
+        if not _is(Path.is_file, file):
+            help = _near(package, text)
+            self.diagnostics.error("E1202", f"there is no module `{text}`", span, help=help)
             return None
-        if not file.resolve().is_relative_to(package.source):
+        # The library's own files may be links, as some installers make them.
+        if package is not _STD_PACKAGE and not _real(file).is_relative_to(package.source):
             self.diagnostics.error("E1202", f"`{text}` leads out of its package", span)
             return None
-        return file.resolve()
+        return _real(file)
 
 
 def _module_name(package: Package, parts: list[str]) -> str:
     return package.prefix if parts == ["lib"] else ".".join([package.prefix, *parts])
 
 
-def _near(package: Package, parts: list[str], text: str) -> str | None:
+def _near(package: Package, text: str) -> str | None:
     head = text.split(".")[0]
     modules = [
         ".".join([head, *file.relative_to(package.source).with_suffix("").parts])

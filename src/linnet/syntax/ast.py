@@ -16,12 +16,12 @@ C = TypeVar("C")
 
 @dataclass_transform(frozen_default=True)
 def node(cls: type[C]) -> type[C]:
-    """A frozen dataclass with slots, compared by identity.
+    """A dataclass with slots, compared by identity, that no pass may change.
 
     Every generated method costs start-up time, and there are many kinds of node: those that no
-    pass needs (`==`, `repr`) are left out.
+    pass needs (`==`, `repr`) are left out, and the type checker alone holds them frozen.
     """
-    return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+    return dataclass(slots=True, eq=False, repr=False)(cls)
 
 
 # --- names and types ------------------------------------------------------------------------
@@ -205,8 +205,6 @@ class SliceRange:
     stop: Expr | None
     step: Expr | None
     span: Span
-
-
 
 
 @node

@@ -6,7 +6,9 @@ skips to where the next one starts: so one cause gives one message and the rest 
 
 from __future__ import annotations
 
-from linnet.diagnostics import Diagnostics, SourceFile, Span
+from collections.abc import Iterable
+
+from linnet.diagnostics import Diagnostics, Note, SourceFile, Span
 from linnet.syntax.ast import Expr, GenericArg, Name
 from linnet.syntax.tokens import Token
 
@@ -14,6 +16,17 @@ MAX_DEPTH = 100
 """How deep an expression's tree may be; keeps every pass over it inside Python's own stack."""
 MAX_NESTING = 48
 """How many brackets, blocks and types may stand inside one another."""
+
+
+_NAME_ENDS = frozenset([":", "=", ",", ")", ">", "[", "]", "}", "in"])
+_DECLARES = frozenset(["fn", "op", "entry", "block", "struct", "enum", "type"])
+OTHER_WORDS = {
+    "and": "`and` is `&&`",
+    "or": "`or` is `||`",
+    "not": "`not` is `!`",
+    "elif": "`elif` is `else if`",
+}
+"""Words of other languages, where something else was expected."""
 
 
 class Stop(Exception):
@@ -35,9 +48,9 @@ class Cursor:
                 self.tokens.append(token)
         self.position = 0
         self.diagnostics = diagnostics
-        self.bad_lines = {source.position(d.span.start)[0] for d in diagnostics if d.span
-                          and d.span.source is source}  # fmt: skip
-        """Lines with a lexical mistake: what the parser stumbles over there is no second one."""
+        self.misnamed: set[str] = set()
+        """Words refused as names: where one stands for a value, that is no second mistake."""
+        self.knows_semicolons = False
         self.speculating = 0
         self.nesting = 0
         self.depths: dict[int, int] = {}
@@ -93,48 +106,98 @@ class Cursor:
         raise self.unexpected(f"`{text}` {where}", help)
 
     def name(self, what: str) -> Name:
-        """Takes a name; `what` says of what. A reserved word is reported and taken as one."""
+        """Takes a name; `what` says of what. Another word used as one is reported and taken."""
         token = self.token
-        if token.kind in ("reserved", "keyword") and self._is_used_as_name():
-            if token.kind == "keyword" and token.text not in ("crate", "self", "super"):
-                raise self.fail(
-                    "E1004", f"`{token.text}` is a keyword and can't name {what}", token.span
-                )
-            self.report("E1004", f"`{token.text}` is reserved and can't name {what}", token.span)
-        elif token.kind != "name":
-            raise self.unexpected(what)
+        if token.kind != "name":
+            if not self._is_used_as_name():
+                raise self.unexpected(what)
+            why = "is a keyword" if token.kind == "keyword" else "is reserved"
+            self.report("E1004", f"`{token.text}` {why} and can't name {what}", token.span)
+            self.misnamed.add(token.text)
         self.advance()
         return Name(token.text, token.span)
 
     def _is_used_as_name(self) -> bool:
-        follower = self.peek()
-        return self.token.kind == "reserved" or follower.text in (
-            ":", "=", ",", ")", "(", "<", "{", ">", "[", "]", "}", "in", ".",
-        )  # fmt: skip
+        """Whether a word that is no name stands where one is meant, by what is around it."""
+        if self.token.kind != "keyword":
+            return self.token.kind == "reserved"
+        before, after = self.previous, self.peek().text
+        if before.kind == "." and before.span.end == self.token.span.start:
+            return True
+        return after in _NAME_ENDS or (after in ("(", "<", "{") and before.text in _DECLARES)
+
+    def pass_semicolons(self) -> None:
+        """Past semicolons, which no statement needs; a file is told so once."""
+        while self.at(";"):
+            if not self.knows_semicolons:
+                self.knows_semicolons = True
+                self.report(
+                    "E1101",
+                    "there are no semicolons",
+                    self.token.span,
+                    "leave them out: statements delimit themselves",
+                )
+            self.advance()
 
     # Complaining.
 
-    def report(self, code: str, message: str, span: Span, help: str | None = None) -> None:
+    def report(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        help: str | None = None,
+        notes: Iterable[Note] = (),
+    ) -> None:
         if self.speculating:
             raise Stop
-        if code == "E1101" and self.source.position(span.start)[0] in self.bad_lines:
-            return
-        self.diagnostics.error(code, message, span, help=help)
+        at_error = self.token.kind == "error" or (self.at_end and self.previous.kind == "error")
+        if at_error and code != "E1004":
+            return  # The tokeniser reported it.
+        self.diagnostics.error(code, message, span, help=help, notes=notes)
 
-    def fail(self, code: str, message: str, span: Span, help: str | None = None) -> Stop:
+    def fail(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        help: str | None = None,
+        notes: Iterable[Note] = (),
+    ) -> Stop:
         """Reports; to be raised by the caller."""
-        self.report(code, message, span, help)
+        self.report(code, message, span, help, notes)
         return Stop()
 
-    def unexpected(self, expected: str, help: str | None = None) -> Stop:
+    def unexpected(
+        self, expected: str, help: str | None = None, opening: Span | None = None
+    ) -> Stop:
+        """What was expected and what is there; `opening` is the bracket that waits to be closed."""
         token = self.token
         if token.kind == "reserved" or token.text == "extern":
-            return self.fail(
-                "E1103",
-                f"`{token.text}` is reserved syntax that this version doesn't support",
-                token.span,
-            )
-        return self.fail("E1101", f"expected {expected}, found {token}", token.span, help)
+            message = f"`{token.text}` is reserved syntax that this version doesn't support"
+            return self.fail("E1103", message, token.span)
+        notes = []
+        if opening is not None and self._line(opening) != self._line(token.span):
+            notes.append(Note("it opens here", opening))
+        message = f"expected {expected}, found {token}"
+        return self.fail("E1101", message, token.span, help or OTHER_WORDS.get(token.text), notes)
+
+    # Lines, which say what a person meant where brackets don't match.
+
+    def _line(self, span: Span) -> int:
+        return self.source.position(span.start)[0]
+
+    def starts_line(self) -> bool:
+        """Whether the next token is the first on its line: where a person starts a new thing."""
+        start = self.previous.span.end if self.position else 0
+        return not self.position or "\n" in self.source.text[start : self.token.span.start]
+
+    def indent(self, span: Span) -> int:
+        """How far in the line starts on which a span starts."""
+        _, column = self.source.position(span.start)
+        start = span.start - column + 1
+        line = self.source.text[start : span.start]
+        return len(line) - len(line.lstrip())
 
     # Depth.
 

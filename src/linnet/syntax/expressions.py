@@ -9,6 +9,7 @@ from linnet.diagnostics import Span
 from linnet.dtypes import DType
 from linnet.syntax import ast
 from linnet.syntax.cursor import Cursor, Stop
+from linnet.syntax.tokens import Token
 
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 DTYPES = frozenset(str(dtype) for dtype in DType)
@@ -27,14 +28,23 @@ BELOW_COMPARISON = PRECEDENCE["|"]
 T = TypeVar("T")
 
 
-def separated(c: Cursor, close: str, item: Callable[[Cursor], T], where: str) -> tuple[T, ...]:
-    """Items between commas, a last comma allowed, up to and with the closing mark."""
+def separated(
+    c: Cursor, close: str, item: Callable[[Cursor], T], where: str, first: str | None = None
+) -> tuple[T, ...]:
+    """Items between commas, a last comma allowed, up to and with the closing mark.
+
+    The opening mark was just taken. `first` says what must be there, where none is a mistake.
+    """
+    opening = c.previous.span
     items: list[T] = []
+    if first is not None and c.at(close):
+        raise c.unexpected(first)
     while not c.at(close):
         items.append(item(c))
         if not c.take(","):
             break
-    c.expect(close, where)
+    if not c.take(close):
+        raise c.unexpected(f"`,` or `{close}` {where}", opening=opening)
     return tuple(items)
 
 
@@ -65,16 +75,22 @@ def parse_dimension(c: Cursor) -> ast.Expr:
 
 
 def parse_binary(c: Cursor, loosest: int) -> ast.Expr:
-    """Operators from `loosest` up, by precedence climbing."""
-    left = _unary(c)
+    """Operators from `loosest` up: each waits until a looser or equal one, or the end, comes."""
+    operands = [_unary(c)]
+    waiting: list[tuple[int, Token]] = []
     while True:
-        level = PRECEDENCE.get(c.token.text, 0) if c.token.kind != "string" else 0
-        if level < loosest or not level:
-            return left
-        op = c.advance()
-        right = parse_binary(c, level + 1)
-        span = left.span.to(right.span)
-        left = c.built(ast.Binary(op.text, left, right, span, op.span), left, right)
+        level = PRECEDENCE.get(c.token.kind, 0)
+        ends = level < loosest
+        while waiting and (ends or waiting[-1][0] >= level):
+            _, op = waiting.pop()
+            right = operands.pop()
+            left = operands.pop()
+            span = left.span.to(right.span)
+            operands.append(c.built(ast.Binary(op.text, left, right, span, op.span), left, right))
+        if ends:
+            return operands[0]
+        waiting.append((level, c.advance()))
+        operands.append(_unary(c))
 
 
 def _unary(c: Cursor) -> ast.Expr:
@@ -99,7 +115,7 @@ def _postfix(c: Cursor) -> ast.Expr:
             base = _call(c, base, generics)
         elif c.at("["):
             c.advance()
-            components = separated(c, "]", _component, "to close the index")
+            components = separated(c, "]", _component, "to close the index", "an index")
             span = c.since(base.span)
             base = c.built(ast.Index(base, components, span), base, *_operands(components))
         elif c.at("."):
@@ -121,9 +137,7 @@ def _operands(components: tuple[object, ...]) -> list[ast.Expr]:
     return plain
 
 
-def _call(
-    c: Cursor, callee: ast.Expr, generics: tuple[ast.GenericArg, ...] | None
-) -> ast.Expr:
+def _call(c: Cursor, callee: ast.Expr, generics: tuple[ast.GenericArg, ...] | None) -> ast.Expr:
     c.expect("(", "to open the arguments")
     args = separated(c, ")", _argument, "to close the arguments")
     call = ast.Call(callee, generics, args, c.since(callee.span))
@@ -168,11 +182,9 @@ def _generic_call(c: Cursor) -> tuple[ast.GenericArg, ...] | None:
 
 def parse_generic_args(c: Cursor) -> tuple[ast.GenericArg, ...]:
     c.expect("<", "to open the generic arguments")
-    return separated(c, ">", _generic_arg, "to close the generic arguments")
-
-
-def _generic_arg(c: Cursor) -> ast.GenericArg:
-    return parse_dimension(c)
+    return separated(
+        c, ">", parse_dimension, "to close the generic arguments", "a generic argument"
+    )
 
 
 def _component(c: Cursor) -> ast.Expr | ast.EllipsisMark | ast.SliceRange:
@@ -241,22 +253,30 @@ def _primary(c: Cursor) -> ast.Expr:
             c.expect(")", "to close `some(`")
             return c.built(ast.SomeExpr(value, c.since(token.span)), value)
         case "self":
-            raise c.fail(
-                "E1101",
-                "there is no `self`",
-                token.span,
-                help="inside a block, its members and methods are bare names",
-            )
-        case "if" | "match":
-            raise c.unexpected("a value", help=f"put the `{token.text}` in parentheses")
+            raise no_self(c)
+    if token.text in c.misnamed and token.kind in ("keyword", "reserved"):
+        c.advance()
+        return ast.NameExpr(token.text, token.span)
     raise c.unexpected("a value", help=_value_help(c))
 
 
+def no_self(c: Cursor) -> Stop:
+    help = "inside a block, its members and methods are bare names"
+    return c.fail("E1101", "there is no `self`", c.token.span, help)
+
+
 def _value_help(c: Cursor) -> str | None:
-    if c.at("*") and c.previous.text == "*":
-        return "there is no `**`; write the product out"
-    if c.at("=") and c.previous.text == "=":
-        return "equality is `==`"
+    before = c.previous.text
+    if c.at("if", "match"):
+        return f"put the `{c.token.text}` in parentheses"
+    if c.at("*") and before == "*":
+        return "there is no `**`: write the product out"
+    if c.at("=") and before in ("==", "!="):
+        return f"comparison is `{before}`"
+    if c.at("let", "var", "return", "for", "while", "static") and before in ("{", "=>"):
+        return "a branch is one value: name its parts with `let` before it"
+    if c.at("for"):
+        return "a scan is bound to one name: `let ys = for i in 0..N { … yield y }`"
     return None
 
 
@@ -290,13 +310,13 @@ def _reduction(c: Cursor) -> ast.Expr:
         dtype = c.name("an accumulation dtype")
         c.expect(">", "after the accumulation dtype")
     c.expect("[", "before the reduced indices")
-    indices = separated(
-        c, "]", lambda c: c.name("a reduced index"), "to close the reduced indices"
-    )
+    indices = separated(c, "]", _reduced, "to close the reduced indices", "a reduced index")
     body = parse_expression(c)
-    return c.built(
-        ast.Reduction(op.text, dtype, indices, body, op.span.to(body.span)), body
-    )
+    return c.built(ast.Reduction(op.text, dtype, indices, body, op.span.to(body.span)), body)
+
+
+def _reduced(c: Cursor) -> ast.Name:
+    return c.name("a reduced index")
 
 
 def _if(c: Cursor) -> ast.Expr:
@@ -315,9 +335,13 @@ def _if(c: Cursor) -> ast.Expr:
 
 
 def _braced(c: Cursor, where: str) -> ast.Expr:
-    c.expect("{", where)
+    opening = c.expect("{", where).span
     value = parse_expression(c)
-    c.expect("}", "after the branch's value")
+    if not c.take("}"):
+        help = None
+        if c.at("="):
+            help = "a branch is a value, not an assignment: `x = if c { a } else { x }`"
+        raise c.unexpected("`}` after the branch's value", help, opening)
     return value
 
 
@@ -328,8 +352,7 @@ def _match(c: Cursor) -> ast.Expr:
     arms: list[ast.Arm] = []
     while not c.at("}"):
         arms.append(_arm(c))
-        if not c.take(",") and not c.at("}"):
-            raise c.unexpected("`,` or `}` after the case")
+        c.take(",")  # Cases delimit themselves; a comma is allowed.
     c.advance()
     node = ast.MatchExpr(subject, tuple(arms), c.since(start))
     return c.built(node, subject, *(arm.value for arm in arms))
@@ -351,7 +374,8 @@ def parse_pattern(c: Cursor) -> ast.Pattern:
     pattern: ast.Pattern
     if c.take("("):
         items = separated(c, ")", parse_pattern, "to close the pattern")
-        pattern = ast.TuplePattern(items, c.since(start))
+        single = len(items) == 1 and c.tokens[c.position - 2].kind != ","
+        pattern = items[0] if single else ast.TuplePattern(items, c.since(start))
     elif c.take("none"):
         pattern = ast.NonePattern(start)
     elif c.take("some"):
@@ -360,7 +384,7 @@ def parse_pattern(c: Cursor) -> ast.Pattern:
         c.expect(")", "to close `some(`")
         pattern = ast.SomePattern(inner, c.since(start))
     else:
-        name = c.name("a pattern")
+        name = c.name("a variable")
         if c.at(".") and c.peek().kind == "name":  # `Pooling.Mean`: the variant is what counts.
             c.advance()
             name = c.name("a variant")
@@ -380,7 +404,8 @@ def parse_type(c: Cursor) -> ast.Type:
         kind = _tensor(c)
     elif c.take("("):
         items = separated(c, ")", parse_type, "to close the tuple type")
-        kind = ast.TupleType(items, c.since(start))
+        single = len(items) == 1 and c.tokens[c.position - 2].kind != ","
+        kind = items[0] if single else ast.TupleType(items, c.since(start))
     elif c.take("["):
         item = parse_type(c)
         c.expect(";", "before the number of elements")
@@ -389,9 +414,10 @@ def parse_type(c: Cursor) -> ast.Type:
         kind = ast.ArrayType(item, count, c.since(start))
     else:
         kind = _named(c, start)
-    while c.at("?"):
-        c.advance()
+    if c.take("?"):
         kind = ast.OptionalType(kind, c.since(start))
+        if c.at("?"):
+            raise c.fail("E1101", "a type is optional once", c.token.span, "leave out one `?`")
     c.leave()
     return kind
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from linnet.diagnostics import Diagnostics, SourceFile, Span
+from linnet.diagnostics import Diagnostics, Note, SourceFile, Span
 from linnet.syntax import ast
-from linnet.syntax.cursor import Cursor, Stop
+from linnet.syntax.cursor import OTHER_WORDS, Cursor, Stop
 from linnet.syntax.expressions import (
     BELOW_COMPARISON,
+    no_self,
     parse_binary,
     parse_dimension,
     parse_expression,
@@ -22,6 +23,8 @@ from linnet.syntax.tokens import tokenize
 ITEMS = ("const", "type", "struct", "enum", "fn", "op", "entry", "block")
 MEMBERS = ("param", "buffer", "state", "sub")
 STATEMENTS = ("let", "var", "return", "static", "while", "for")
+DECLARATIONS = frozenset(("pub", *ITEMS, *MEMBERS))
+"""What no statement starts with, but what follows a body may."""
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 T = TypeVar("T")
@@ -31,71 +34,95 @@ def parse(source: SourceFile, diagnostics: Diagnostics) -> ast.File:
     """The syntax tree of a file; whatever could be read where there are mistakes."""
     c = Cursor(source, tokenize(source, diagnostics), diagnostics)
     start = c.token.span
-    module = _module(c)
+    module: list[ast.Name] = []
     uses: list[ast.Use] = []
     items: list[ast.Item] = []
-    while not c.at_end:
+
+    def header() -> None:
+        if not c.at("module"):
+            help = "put `module name` first, as in `module tiny_lm`"
+            raise c.fail("E1102", "a file starts with its `module` line", c.token.span, help)
+        c.advance()
+        module.extend(_path(c))
+
+    def use_or_item() -> None:
         if c.at("use"):
-            _recovering(c, lambda: uses.append(_use(c)), (*ITEMS, "pub", "use"))
-            continue
+            if items:
+                c.report("E1101", "an import stands before all else", c.token.span)
+            uses.append(_use(c))
+        elif c.at("module") and not module:
+            header()
+        else:
+            items.append(_item(c))
+
+    resume_at = ("module", "use", "pub", *ITEMS)
+    _recovering(c, header, resume_at)
+    while not c.at_end:
         before = c.position
-        _recovering(c, lambda: items.append(_item(c)), (*ITEMS, "pub", "use"))
+        _recovering(c, use_or_item, resume_at)
+        c.pass_semicolons()
         if c.position == before:
             c.advance()
-    return ast.File(module, tuple(uses), tuple(items), c.since(start))
+    return ast.File(tuple(module), tuple(uses), tuple(items), c.since(start))
 
 
 def _recovering(c: Cursor, action: Callable[[], object], resume_at: tuple[str, ...]) -> None:
-    """Runs the action; after a mistake in it, skips to a word where parsing can go on.
-
-    Brackets opened on the way are skipped whole; the enclosing block's `}` is left in place.
-    """
+    """Runs the action; after a mistake in it, skips to a word where parsing can go on."""
     nesting = c.nesting
     start = c.position
     try:
         action()
     except Stop:
         c.nesting = nesting
-        if c.position == start and not c.at_end and not c.at("}"):
+        if c.position == start and not c.at_end and not c.at("}", *resume_at):
             c.advance()
-        depth = 0
-        while not c.at_end:
-            if depth == 0 and (c.at("}") or (c.at(*resume_at) and _starts_line(c))):
+        _skip(c, start, resume_at)
+
+
+def _skip(c: Cursor, start: int, resume_at: tuple[str, ...]) -> None:
+    """From a mistake in what started at `start`, to a word to go on at, or the enclosing `}`.
+
+    Braces opened there or on the way are passed whole. Where they don't match, lines tell: a word
+    no further in than the start goes on, and a `}` further out closes what is around.
+    """
+    indent = c.indent(c.tokens[min(start, len(c.tokens) - 1)].span)
+    opened = 0
+    for token in c.tokens[start : c.position]:
+        opened += (token.kind == "{") - (token.kind == "}")
+    inner = 0
+    while not c.at_end:
+        if c.at("}"):
+            starts_line = c.starts_line()
+            if inner:
+                inner -= 1
+            elif opened <= 0 or (starts_line and c.indent(c.token.span) < indent):
                 return
-            if c.at("{"):
-                depth += 1
-            elif c.at("}"):
-                depth -= 1
-            c.advance()
+            else:
+                opened -= 1
+        elif c.at("{"):
+            inner += 1
+        elif not inner and c.token.kind == "keyword":
+            starts_line = c.starts_line()
+            word = c.token.text
+            if starts_line and (word in resume_at or word in DECLARATIONS):
+                if c.indent(c.token.span) <= indent or (opened <= 0 and word in resume_at):
+                    return
+            elif opened <= 0 and word in resume_at and c.previous.text in ("{", "}", "pub"):
+                return
+        c.advance()
 
 
-def _starts_line(c: Cursor) -> bool:
-    """Whether the next token is the first on its line: where a person starts a new thing."""
-    text = c.source.text
-    before = text[text.rfind("\n", 0, c.token.span.start) + 1 : c.token.span.start]
-    return not before.strip() or c.previous.text in ("{", "}", "pub")
+def _misses_brace(c: Cursor, opening: Span) -> bool:
+    """Whether a body was left open: what can't stand in it starts a line no further in than it."""
+    return (
+        c.token.text in DECLARATIONS
+        and c.peek().kind != "="
+        and c.starts_line()
+        and c.indent(c.token.span) <= c.indent(opening)
+    )
 
 
 # --- the file -------------------------------------------------------------------------------
-
-
-def _module(c: Cursor) -> tuple[ast.Name, ...]:
-    if not c.at("module"):
-        c.diagnostics.error(
-            "E1102",
-            "a file starts with its `module` line",
-            c.token.span,
-            help="put `module name` first, as in `module tiny_lm`",
-        )
-        return ()
-    path: list[tuple[ast.Name, ...]] = []
-
-    def read() -> None:
-        c.advance()
-        path.append(_path(c))
-
-    _recovering(c, read, (*ITEMS, "pub", "use"))
-    return path[0] if path else ()
 
 
 def _path(c: Cursor) -> tuple[ast.Name, ...]:
@@ -120,17 +147,15 @@ def _use(c: Cursor) -> ast.Use:
     names: tuple[ast.UseName, ...] = ()
     if c.take("::"):
         if c.take("{"):
-            names = separated(c, "}", _use_name, "to close the imported names")
+            names = separated(c, "}", _use_name, "to close the imported names", "an imported name")
         else:
             names = (_use_name(c),)
     return ast.Use(path, names, c.since(start))
 
 
 def _use_name(c: Cursor) -> ast.UseName:
-    # A reserved word may be imported's module name, never an item's.
     name = c.name("an imported name")
-    if c.token.text == "as" and c.token.kind == "keyword":
-        c.advance()
+    if c.take("as"):
         return ast.UseName(name, c.name("an alias"))
     return ast.UseName(name, None)
 
@@ -217,8 +242,8 @@ def _function(c: Cursor, public: bool, doc: str | None, start: Span) -> ast.Func
     result = None
     if c.take("->"):
         result = parse_type(c)
-    elif c.at(":"):
-        raise c.unexpected("`->` or `{`", help="the result's type follows `->`")
+    elif c.at(":", "(", "[") or c.token.kind == "name":
+        raise c.unexpected("`->`, `where` or `{`", help="the result's type follows `->`")
     where = _where(c)
     body = _body(c)
     grad = None
@@ -260,7 +285,7 @@ def _param(c: Cursor) -> ast.Param:
 def _generics(c: Cursor) -> tuple[ast.Generic, ...]:
     if not c.take("<"):
         return ()
-    return separated(c, ">", _generic, "to close the generics")
+    return separated(c, ">", _generic, "to close the generics", "a generic")
 
 
 def _generic(c: Cursor) -> ast.Generic:
@@ -277,7 +302,7 @@ def _where(c: Cursor) -> tuple[ast.Fact, ...]:
     if not c.take("where"):
         return ()
     facts: list[ast.Fact] = []
-    while not c.at("{"):
+    while not facts or not c.at("{"):
         left = parse_binary(c, BELOW_COMPARISON)
         if not c.at(*COMPARISONS):
             raise c.unexpected("a comparison", help="as in `where H % Heads == 0`")
@@ -294,7 +319,7 @@ def _block(c: Cursor, public: bool, doc: str | None, start: Span) -> ast.Block:
     name = c.name("a block")
     generics = _generics(c)
     where = _where(c)
-    c.expect("{", "before the block's members")
+    opening = c.expect("{", "before the block's members").span
     c.enter()
     members: list[ast.Member] = []
     items: list[ast.Item] = []
@@ -310,16 +335,20 @@ def _block(c: Cursor, public: bool, doc: str | None, start: Span) -> ast.Block:
     while not c.at("}") and not c.at_end:
         before = c.position
         _recovering(c, member_or_item, (*MEMBERS, *ITEMS, "pub"))
+        c.pass_semicolons()
         if c.position == before:
             break
     c.leave()
-    c.expect("}", "to close the block")
+    if not c.take("}"):
+        raise c.unexpected("`}` to close the block", opening=opening)
     return ast.Block(
         public, name, generics, where, tuple(members), tuple(items), doc, c.since(start)
     )
 
 
 def _member_help(c: Cursor) -> str | None:
+    if c.at(","):
+        return "members delimit themselves: leave the comma out"
     if c.token.kind == "name" and c.peek().text == ":":
         return f"say what `{c.token.text}` is: `param`, `buffer`, `state` or `sub`"
     return _item_help(c) if c.token.kind == "name" else None
@@ -359,38 +388,65 @@ def _body(c: Cursor) -> ast.Body:
         statements.append(_statement(c))
 
     while not c.at("}") and not c.at_end:
+        if _misses_brace(c, start):
+            c.report(
+                "E1101",
+                f"expected `}}` to close the body, found {c.token}",
+                c.token.span,
+                notes=[Note("it opens here", start)],
+            )
+            c.leave()
+            return ast.Body(tuple(statements), c.since(start))
         before = c.position
         _recovering(c, statement, STATEMENTS)
+        c.pass_semicolons()
         if c.position == before:
             break
     c.leave()
-    c.expect("}", "to close the body")
+    if not c.take("}"):
+        raise c.unexpected("`}` to close the body", opening=start)
     return ast.Body(tuple(statements), c.since(start))
 
 
 def _statement(c: Cursor) -> ast.Stmt:
     token = c.token
-    if token.kind == "keyword" and token.text in _STATEMENT:
-        return _STATEMENT[token.text](c)
-    if token.text == "yield":
-        start = c.advance().span
-        value = parse_expression(c)
-        return ast.Yield(value, start.to(value.span))
-    if token.kind == "name" and c.peek().kind == "=":
-        name = c.name("a variable")
+    if c.peek().kind == "=" and (token.kind == "name" or token.text in c.misnamed):
+        c.advance()
         c.advance()
         value = parse_expression(c)
+        name = ast.Name(token.text, token.span)
         return ast.Assign(name, value, token.span.to(value.span))
-    if c.at(";"):
-        raise c.unexpected("a statement", help="there are no semicolons: leave it out")
-    if token.kind in ("name", "int", "float", "(", "["):
-        return _stray_expression(c)
+    if token.kind == "keyword" and token.text in _STATEMENT:
+        return _STATEMENT[token.text](c)
+    if c.at("yield"):
+        c.advance()
+        value = parse_expression(c)
+        return ast.Yield(value, token.span.to(value.span))
+    if c.at("self"):
+        raise no_self(c)
+    if token.kind == "name" and c.peek(2).kind == "=":
+        _refuse_compound(c)
+    if token.kind in ("name", "int", "float", "string", "(", "[", "-", "!"):
+        raise _stray_expression(c)
     raise c.unexpected("a statement", _statement_help(c))
 
 
+def _refuse_compound(c: Cursor) -> None:
+    """`x += 1`, `x := 1`: two marks that are one in other languages."""
+    first, second = c.peek(), c.peek(2)
+    if first.span.end != second.span.start or first.kind not in (":", *"+-*/%&|^"):
+        return
+    name = c.token.text
+    help = f"write `{name} = {name} {first.kind} …`"
+    if first.kind == ":":
+        help = f"a new name is `let {name} = …`, a new value for a `var` is `{name} = …`"
+    span = first.span.to(second.span)
+    raise c.fail("E1101", f"there is no `{first.kind}=`", span, help)
+
+
 def _statement_help(c: Cursor) -> str | None:
-    if c.at("if"):
-        return "`if` is a value: `x = if c { a } else { b }`"
+    if c.at("if", "match"):
+        return f"`{c.token.text}` is a value: give it a name, as in `let x = {c.token.text} …`"
     if c.at(*MEMBERS):
         return "members are declared in the block, outside its methods"
     if c.at(*ITEMS, "pub"):
@@ -398,31 +454,34 @@ def _statement_help(c: Cursor) -> str | None:
     return None
 
 
-def _stray_expression(c: Cursor) -> ast.Stmt:
-    start = c.token.span
+def _stray_expression(c: Cursor) -> Stop:
+    """Says why an expression is no statement."""
+    start = c.token
     expression = parse_expression(c)
-    if c.at("=", ":") or (c.at("+", "-", "*", "/") and c.peek().text == "="):
+    if c.at("=", ":"):
         if isinstance(expression, ast.Index):
             help = "a tensor is not changed in place: define a new one, `let y[i] = …`"
         elif c.at(":"):
             help = "declare it with `let` or `var`"
         else:
             help = "only a `var` or the block's own `state` is assigned, by its bare name"
-        raise c.fail("E1101", "this can't be assigned", expression.span, help)
-    raise c.fail(
-        "E1101",
-        "a bare expression is no statement",
-        start.to(expression.span),
-        help="name it with `let`, or give it back with `return`",
-    )
+        return c.fail("E1101", "this can't be assigned", expression.span, help)
+    help = OTHER_WORDS.get(start.text, "name it with `let`, or give it back with `return`")
+    span = start.span.to(expression.span)
+    return c.fail("E1101", "a bare expression is no statement", span, help)
 
 
 def _let(c: Cursor) -> ast.Stmt:
     start = c.advance().span
-    if c.token.kind in ("name", "reserved") and c.peek().text == "[":
+    if c.at("mut"):
+        help = "what changes is declared by `var`"
+        c.report("E1103", "`mut` is reserved syntax that this version doesn't support",
+                 c.token.span, help)  # fmt: skip
+        c.advance()
+    if c.token.kind in ("name", "reserved", "keyword") and c.peek().text == "[":
         name = c.name("a tensor")
         c.advance()
-        indices = separated(c, "]", _let_index, "to close the indices")
+        indices = separated(c, "]", _let_index, "to close the indices", "an index")
         c.expect("=", "after the indices")
         value = parse_expression(c)
         return ast.LetIndexed(name, indices, value, c.since(start))
@@ -453,7 +512,7 @@ def _var(c: Cursor) -> ast.Var:
 
 def _return(c: Cursor) -> ast.Return:
     start = c.advance().span
-    value = None if c.at("}") else parse_expression(c)
+    value = None if c.at("}", ";", *STATEMENTS) else parse_expression(c)
     return ast.Return(value, c.since(start))
 
 

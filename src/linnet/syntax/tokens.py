@@ -1,36 +1,39 @@
 """Text to tokens.
 
-One regular expression finds the next token; what it can't match is reported and skipped, so that
-any text gives a token list that ends in `end`. White space and plain comments leave no token;
-a documentation comment does (`doc`).
+One regular expression finds the next token, so any text gives a token list that ends in `end`.
+What is no token is reported and leaves an `error`, over which the parser stumbles without a second
+message. White space and plain comments leave nothing; a documentation comment does (`doc`).
 """
 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from pathlib import Path
 
 from linnet.diagnostics import Diagnostics, SourceFile, Span, printable
 
-KEYWORDS = frozenset(
-    "module use pub crate self super as const type struct enum fn op block entry param buffer "
-    "state sub let var return if else match static for in while where true false none some "
-    "extern".split()
-)
-RESERVED = frozenset(
-    "async await effect unsafe macro trait impl derive random rng mut ref yield kernel "
-    "device".split()
-)
+KEYWORDS = frozenset((
+    "module", "use", "pub", "crate", "self", "super", "as", "const", "type", "struct", "enum",
+    "fn", "op", "block", "entry", "param", "buffer", "state", "sub", "let", "var", "return",
+    "if", "else", "match", "static", "for", "in", "while", "where", "true", "false", "none",
+    "some", "extern",
+))  # fmt: skip
+RESERVED = frozenset((
+    "async", "await", "effect", "unsafe", "macro", "trait", "impl", "derive", "random", "rng",
+    "mut", "ref", "yield", "kernel", "device",
+))  # fmt: skip
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 1 << 20
 """The largest source file read: far more than any model, little enough to stay quick."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # Never changed; not frozen, as that halves its speed.
 class Token:
     kind: str
-    """`name`, `keyword`, `reserved`, `int`, `float`, `string`, `doc`, `end`, or the mark itself."""
+    """`name`, `keyword`, `reserved`, `int`, `float`, `string`, `doc`, `error`, `end`, or the mark
+    itself."""
     text: str
     span: Span
     value: int | float | str | None = None
@@ -41,50 +44,60 @@ class Token:
 
 
 _TOKEN = re.compile(
-    r"""
-    (?P<space>[ \t\r\n]+)
+    r"""[ \t\r\n]*(?:
+    (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<doc>///(?!/)[^\n]*|/\*\*(?![*/]))
   | (?P<comment>//[^\n]*)
   | (?P<open>/\*)
-  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
-  | (?P<number>0[xXbB][A-Za-z0-9_]*|[0-9](?:[eE][+-][0-9]|\.(?!\.)[0-9]|[A-Za-z0-9_])*(?:\.(?![.A-Za-z_]))?)
-  | (?P<string>")
   | (?P<mark>\.\.\.|\.\.|::|->|=>|==|!=|<=|>=|&&|\|\||[-+*/%<>=!&|^()\[\]{},;:.?])
-    """,
-    re.VERBOSE,
+  | (?P<number>0[xXbB][A-Za-z0-9_]*
+      |[0-9](?:[eE][+-][0-9]|\.(?!\.)[0-9]|[A-Za-z0-9_])*(?:\.(?![.A-Za-z_]))?)
+  | (?P<string>")
+  | (?P<end>\Z)
+  | (?P<invalid>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
 )
-_INT = re.compile(r"0x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*|0b[01_]*[01][01_]*|[0-9][0-9_]*")
+_INT = re.compile(r"0x_*[0-9a-fA-F][0-9a-fA-F_]*|0b_*[01][01_]*|[0-9][0-9_]*")
 _FLOAT = re.compile(r"[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9][0-9_]*)?")
-_STRING = re.compile(r'(?:[^"\\\n]|\\[^\n])*')
+_STRING = re.compile(r'(?:[^"\\\n]|\\.?)*')
+_INVALID = re.compile(
+    r"#[^\n]*|'[^'\n]*'|[“”][^“”\n]*[“”]|[^\W\d]\w*|.(?:[`$@~\\]|[^\s\x20-\x7e])*", re.DOTALL
+)
+"""As much as one mistake covers: a comment of another language, a text, a word, a run of signs."""
 _NESTED = re.compile(r"/\*|\*/")
 _ESCAPE = re.compile(r"\\(u\{[0-9a-fA-F]{1,6}\}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"'}
 
 
-def read_source(path: Path, diagnostics: Diagnostics, name: str | None = None) -> SourceFile:
-    """A file as text; what can't be read or decoded is reported and replaced."""
+def read_source(path: Path, diagnostics: Diagnostics, name: str | None = None) -> SourceFile | None:
+    """A file as text; None, and reported, where it can't be read or is too large."""
     shown = name or str(path)
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         diagnostics.error("E1202", f"cannot read {shown}: {error.strerror}", None)
-        return SourceFile(shown, "")
+        return None
     return decode_source(data, shown, diagnostics)
 
 
-def decode_source(data: bytes, name: str, diagnostics: Diagnostics) -> SourceFile:
-    """Bytes as a source; a byte that is no UTF-8 is reported where it stands."""
+def decode_source(data: bytes, name: str, diagnostics: Diagnostics) -> SourceFile | None:
+    """Bytes as a source; the first that is no UTF-8 is reported where it stands.
+
+    None, and reported, where they are too many.
+    """
     if len(data) > MAX_BYTES:
         diagnostics.error(
             "E1001", f"{name} is larger than {MAX_BYTES >> 20} MiB, the most a source may be", None
         )
-        return SourceFile(name, "")
+        return None
+    data = data.removeprefix(BOM_UTF8)
     try:
-        return SourceFile(name, data.decode("utf-8-sig"))
+        return SourceFile(name, data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        good = data[: error.start].decode("utf-8-sig")
-        source = SourceFile(name, data.decode("utf-8-sig", "replace"))
+        good = data[: error.start].decode("utf-8")
+        source = SourceFile(name, data.decode("utf-8", "replace"))
         diagnostics.error(
             "E1001",
             f"this byte is not UTF-8: 0x{data[error.start]:02x}",
@@ -99,64 +112,71 @@ def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
     text = source.text
     tokens: list[Token] = []
     position = 0
-    match_token = _TOKEN.match
-    while position < len(text):
-        match = match_token(text, position)
-        if match is None:
-            position = _skip_invalid(source, position, diagnostics)
+    find = _TOKEN.match
+    while True:
+        match = find(text, position)
+        assert match is not None and match.lastgroup is not None  # The last case takes anything.
+        kind = match.lastgroup
+        start, position = match.span(kind)
+        if kind == "comment":
             continue
-        kind, start, end = match.lastgroup or "", position, match.end()
-        position = end
-        if kind == "space" or kind == "comment":
-            continue
-        word = match.group()
-        if kind == "name":
+        word = text[start:position]
+        if kind == "mark":
+            tokens.append(Token(word, word, Span(source, start, position)))
+        elif kind == "name":
             kind = "keyword" if word in KEYWORDS else "reserved" if word in RESERVED else "name"
-            tokens.append(Token(kind, word, Span(source, start, end)))
-        elif kind == "mark":
-            tokens.append(Token(word, word, Span(source, start, end)))
+            tokens.append(Token(kind, word, Span(source, start, position)))
         elif kind == "number":
-            tokens.append(_number(word, Span(source, start, end), diagnostics))
+            tokens.append(_number(word, Span(source, start, position), diagnostics))
         elif kind == "string":
-            token = _string(source, start, diagnostics)
-            tokens.append(token)
-            position = token.span.end
+            tokens += _string(source, start, diagnostics)
+            position = tokens[-1].span.end
+        elif kind == "end":
+            tokens.append(Token("end", "", Span(source, start, position)))
+            return tokens
+        elif kind == "invalid":
+            tokens.append(_invalid(source, start, diagnostics))
+            position = tokens[-1].span.end
         elif word.startswith("///"):
-            span = Span(source, start, end)
+            span = Span(source, start, position)
             tokens.append(Token("doc", word, span, word[3:].removeprefix(" ").rstrip()))
         else:
-            position = _comment_end(source, start, diagnostics)
-            if kind == "doc":
-                span = Span(source, start, position)
+            position, closed = _comment_end(source, start, diagnostics)
+            span = Span(source, start, position)
+            if not closed:
+                tokens.append(Token("error", "", span))
+            elif kind == "doc":
                 tokens.append(Token("doc", span.text, span, _block_doc(span.text)))
-    tokens.append(Token("end", "", Span(source, len(text), len(text))))
-    return tokens
 
 
-def _skip_invalid(source: SourceFile, start: int, diagnostics: Diagnostics) -> int:
-    """Past a run of characters that begin no token; a run is one mistake, not many."""
-    text, end = source.text, start + 1
-    while end < len(text) and not text[end].isspace() and _TOKEN.match(text, end) is None:
-        end += 1
-    char = text[start]
-    shown = printable(char)
+def _invalid(source: SourceFile, start: int, diagnostics: Diagnostics) -> Token:
+    """What begins no token, as one mistake."""
+    match = _INVALID.match(source.text, start)
+    assert match is not None
+    span = Span(source, start, match.end())
+    char = source.text[start]
+    if char == "\ufffd" and any(d.span and d.span.source is source for d in diagnostics):
+        return Token("error", span.text, span)  # `decode_source` reported what it replaced.
     help = None
-    if char == "'":
+    if char in "'“”":
         help = 'text stands between double quotes: "…"'
-    elif char.isalpha():
-        help = "names use the letters A to Z, digits and `_` alone"
+    elif char == "#":
+        help = "a comment starts with `//`"
     elif char == "@":
         help = "there are no decorators; a matrix product is `matmul` of `std.linalg`"
+    elif char.isalpha():
+        help = "names use the letters A to Z, digits and `_` alone"
     diagnostics.error(
         "E1001",
-        f"`{shown}` (U+{ord(char):04X}) cannot stand in a source",
-        Span(source, start, end),
+        f"`{printable(char)}` (U+{ord(char):04X}) cannot stand in a source",
+        span,
         help=help,
     )
-    return end
+    return Token("error", span.text, span)
 
 
-def _comment_end(source: SourceFile, start: int, diagnostics: Diagnostics) -> int:
+def _comment_end(source: SourceFile, start: int, diagnostics: Diagnostics) -> tuple[int, bool]:
+    """Where the block comment ends, and whether it is closed there."""
     depth, position = 1, start + 2
     while depth:
         match = _NESTED.search(source.text, position)
@@ -167,10 +187,10 @@ def _comment_end(source: SourceFile, start: int, diagnostics: Diagnostics) -> in
                 Span(source, start, start + 2),
                 help="close it with `*/`; comments nest, so each `/*` needs its own",
             )
-            return len(source.text)
+            return len(source.text), False
         depth += 1 if match.group() == "/*" else -1
         position = match.end()
-    return position
+    return position, True
 
 
 def _block_doc(text: str) -> str:
@@ -209,15 +229,13 @@ def _number_help(word: str) -> str:
     return "integers are 42, 1_000, 0xff, 0b1010; floats 1.5, 1e-5"
 
 
-def _string(source: SourceFile, start: int, diagnostics: Diagnostics) -> Token:
+def _string(source: SourceFile, start: int, diagnostics: Diagnostics) -> list[Token]:
+    """The string at a quote; an `error` after it where it is never closed."""
     match = _STRING.match(source.text, start + 1)
-    end = match.end() if match else start + 1
+    assert match is not None
+    end = match.end()
     closed = source.text[end : end + 1] == '"'
-    span = Span(source, start, end + 1 if closed else end)
-    if not closed:
-        diagnostics.error(
-            "E1003", "this text is never closed", span, help='close it with `"` on the same line'
-        )
+    span = Span(source, start, end + closed)
     value: list[str] = []
     position = start + 1
     for escape in _ESCAPE.finditer(source.text, start + 1, end):
@@ -238,4 +256,10 @@ def _string(source: SourceFile, start: int, diagnostics: Diagnostics) -> Token:
             help=r"the escapes are \n \t \r \0 \\ \" and \u{1F600}",
         )
     value.append(source.text[position:end])
-    return Token("string", span.text, span, "".join(value))
+    token = Token("string", span.text, span, "".join(value))
+    if closed:
+        return [token]
+    diagnostics.error(
+        "E1003", "this text is never closed", span, help='close it with `"` on the same line'
+    )
+    return [token, Token("error", "", Span(source, end, end))]
