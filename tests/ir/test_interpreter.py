@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def apply(op: str, result: str, *inputs: tuple[str, object], wide: bool = False)
     return found
 
 
-def pair(op: str, dtype: str, a: list[object], b: list[object]) -> list[object]:
+def pair(op: str, dtype: str, a: Sequence[object], b: Sequence[object]) -> list[object]:
     type_ = f"{dtype}[{len(a)}]"
     return apply(f"{op} a, b", type_, (type_, a), (type_, b)).tolist()
 
