@@ -53,6 +53,7 @@ class Model:
     instance: BlockInstance
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     states: dict[str, np.ndarray] = field(default_factory=dict)
+    compiled: dict[object, tuple[Module, dict[str, Module]]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -86,10 +87,15 @@ class Model:
 
     def run(self, entry: str, *inputs: object, wide: bool = False, **generics: object) -> Outcome:
         """Runs an entry, keeps its new states, and holds that optimising changes no result."""
-        module = self.lowered(entry, [type_of(x) for x in inputs], **generics)
+        types = tuple(map(type_of, inputs))
+        key = (entry, types, tuple(generics.items()))
+        if key not in self.compiled:
+            module = self.lowered(entry, types, **generics)
+            self.compiled[key] = (module, optimised(module))
+        module, others = self.compiled[key]
         flat = [array for x in inputs for array in arrays(x)]
         results, states = run(module, flat, self.weights, self.states, wide=wide)
-        for name, other in optimised(module).items():
+        for name, other in others.items():
             again, after = run(other, flat, self.weights, self.states, wide=wide)
             for a, b in zip([*results, *states.values()], [*again, *after.values()], strict=True):
                 np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6, err_msg=name)

@@ -282,7 +282,7 @@ def comprehensions(draw: st.DrawFn) -> tuple[typed.Comprehension, dict[str, np.n
 
 
 @given(comprehensions())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_lowering_agrees_with_the_elements(
     case: tuple[typed.Comprehension, dict[str, np.ndarray]],
 ) -> None:

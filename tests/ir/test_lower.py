@@ -10,6 +10,7 @@ from linnet.dtypes import DType
 from linnet.ir.core import TensorType
 from linnet.ir.instantiate import bind_entry, instantiate
 from linnet.ir.lower import lower
+from linnet.ir.passes import optimise
 from linnet.ir.printer import print_function, print_module
 from tests.ir.programs import BF16, Model, compiled, evaluate, f32, floats
 
@@ -421,3 +422,12 @@ def test_bf16_rounds_after_each_operation() -> None:
     x = f32(1.0, 1.0078125)
     out = evaluate("pub entry f(x: Tensor[2; bf16]) -> Tensor[2; bf16] { return x * x }", BF16(x))
     np.testing.assert_array_equal(out.result, f32(1.0, 1.015625))
+
+
+def test_calls_many_levels_deep_lower() -> None:
+    depth = 400
+    lines = [f"op g{i}(x: f32) -> f32 {{ return g{i + 1}(x + 1) }}" for i in range(depth)]
+    text = "\n".join([*lines, f"op g{depth}(x: f32) -> f32 {{ return x }}",
+                      "pub entry f(x: f32) -> f32 { return g0(x) }"])  # fmt: skip
+    module = lower(instantiate(compiled(text)), "f", {})
+    assert len(optimise(module).functions) == depth + 2

@@ -605,6 +605,15 @@ def test_a_method_called_with_and_without_inputs_that_are_fixed() -> None:
     np.testing.assert_allclose(run(module, inputs, weights)[0], run(moved, inputs, weights)[0])
 
 
+def test_long_chains_of_fixed_work_move() -> None:
+    steps = [f"  v{i + 1}: f32[2] = exp v{i}" for i in range(3000)]
+    lines = ["module f\n", "entry f", "  input x: f32[2] = x", "  param v0: f32[2] = v", *steps,
+             "  y: f32[2] = mul x, v3000", "  return y"]  # fmt: skip
+    module = hoist(parse_module("\n".join(lines)))
+    assert module.prepare is not None
+    assert (len(module.main.ops), len(module.prepare.ops)) == (1, 3000)
+
+
 LINEARS = """
 module f
 

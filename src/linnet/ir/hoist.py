@@ -12,7 +12,7 @@ Bodies of `op`s stay as they are: they define what a kernel computes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linnet.ir.core import Function, Module, Op, Slot, TensorType, Value, lift, referenced
@@ -227,8 +227,9 @@ class _Preparation:
             if (function.name, scope.at) in self._visited or not self.needs[function.name]:
                 return
             self._visited.add((function.name, scope.at))
-        for root, path in self.plans[function.name].roots.items():
-            self.derived[lift(path, scope.at)] = self.moved(scope, root)
+        roots = self.plans[function.name].roots
+        for path, value in zip(roots.values(), self.moved(scope, list(roots)), strict=True):
+            self.derived[lift(path, scope.at)] = value
         for op in function.ops:
             for name in referenced(op):
                 callee = self.module.functions[name]
@@ -238,21 +239,32 @@ class _Preparation:
                     given = dict(zip(callee.inputs, _passed(op), strict=True))
                     self.visit(_Scope(callee, scope.at, scope, given))
 
-    def moved(self, scope: _Scope, value: Value) -> Value:
-        """A fixed value, computed in `prepare`."""
-        if value in scope.known:
-            return scope.known[value]
-        if value in scope.made:
-            self.write(scope, scope.made[value])
-        elif value in scope.slots:
-            scope.known[value] = self.weight(scope.slots[value], scope.at)
-        else:
-            assert scope.outer is not None
-            scope.known[value] = self.moved(scope.outer, scope.given[value])
-        return scope.known[value]
+    def moved(self, scope: _Scope, values: Sequence[Value]) -> list[Value]:
+        """Fixed values, computed in `prepare`, each once."""
+        ops: set[int] = set()
+        pending = list(values)
+        while pending:
+            value = pending.pop()
+            if value in scope.known:
+                continue
+            op = scope.made.get(value)
+            if op is not None:
+                if id(op) not in ops:
+                    ops.add(id(op))
+                    pending += op.inputs
+            elif value in scope.slots:
+                scope.known[value] = self.weight(scope.slots[value], scope.at)
+            else:
+                assert scope.outer is not None
+                (scope.known[value],) = self.moved(scope.outer, [scope.given[value]])
+        for op in scope.function.ops:
+            if id(op) in ops:
+                self.write(scope, op)
+        return [scope.known[value] for value in values]
 
     def write(self, scope: _Scope, op: Op) -> None:
-        inputs = tuple(self.moved(scope, value) for value in op.inputs)
+        """Writes one operation whose operands are there."""
+        inputs = tuple(scope.known[value] for value in op.inputs)
         outputs = tuple(self.names.value(value.name, value.type) for value in op.outputs)
         attrs = dict(op.attrs)
         if op.kind == "call":

@@ -14,7 +14,9 @@ notation, `control.py` loops and branches. What is checked but not lowered yet i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from linnet.check import typed
@@ -57,8 +59,24 @@ def lower(
         for param, argument in zip(function.params, given, strict=True)
     )
     lowering = Lowering(instance.program)
-    main = lowering.specialise(function.key, owner, dict(generics), forms, kind="entry")
+    with _deep_calls():
+        main = lowering.specialise(function.key, owner, dict(generics), forms, kind="entry")
     return core.Module(lowering.functions, main.function.name)
+
+
+@contextmanager
+def _deep_calls() -> Iterator[None]:
+    """Room for functions that call one another many levels deep.
+
+    A callee is lowered where its first call is, some ten Python frames further down. Python's limit
+    is there for recursion without end, which the checker rules out.
+    """
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 100_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 _everything = object()
