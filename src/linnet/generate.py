@@ -164,8 +164,8 @@ def _tokens(model: Runtime, prompt: Sequence[int], params: SamplingParams) -> It
     """Tokens until the cache is full: the first from `prefill`, the others from `decode`."""
     batch, limit = model.generics.get("Batch", 1), model.generics["MaxSeq"]
     sampler = None if params.is_greedy else Sampler(params, prompt)
-    tokens = np.broadcast_to(np.asarray(prompt, np.int32), (batch, len(prompt)))
-    logits = model.run_entry("prefill", [np.ascontiguousarray(tokens), 0])
+    tokens = np.tile(np.asarray(prompt, np.int32), (batch, 1))
+    logits = model.run_entry("prefill", [tokens, 0])
     position = len(prompt)
     while True:
         if sampler is None:

@@ -22,7 +22,7 @@ from linnet.weights.checkpoint import CheckpointError, TensorInfo
 from linnet.weights.floats import NUMPY, convert
 from linnet.weights.llama_cpp import transformers_names
 from linnet.weights.quants import FORMATS, BlockFormat
-from linnet.weights.safetensors import map_file
+from linnet.weights.safetensors import MappedFile
 
 PLAIN: dict[int, DType] = {
     0: DType.F32, 1: DType.F16, 24: DType.I8, 25: DType.I16, 26: DType.I32, 27: DType.I64,
@@ -199,7 +199,8 @@ class GgufCheckpoint:
 
     def __init__(self, path: Path):
         self.path = path
-        self._data = map_file(path)
+        self._file = MappedFile(path)
+        self._data = self._file.data
         header = read_header(self._data.data, str(path))
         self.metadata: Mapping[str, object] = header.metadata
         self._tensors: dict[str, tuple[GgufTensor, int | None]] = {}
@@ -255,6 +256,7 @@ class GgufCheckpoint:
                 list(pool.map(fill, starts))
         else:
             list(map(fill, starts))
+        self._file.release(tensor.first, tensor.last)
 
 
 def _decode(

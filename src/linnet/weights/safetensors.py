@@ -31,11 +31,38 @@ DTYPES: dict[str, DType] = {
 }  # fmt: skip
 
 
+class MappedFile:
+    """A file's bytes in memory, read-only; pages come in when they are touched."""
+
+    def __init__(self, path: Path):
+        with path.open("rb") as handle:
+            try:
+                self._mapping = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as error:  # Nothing can be mapped of an empty file.
+                raise CheckpointError(f"{path} is empty") from error
+        self.data = np.frombuffer(self._mapping, np.uint8)
+
+    def release(self, first: int, last: int) -> None:
+        """Gives the pages wholly within these bytes back: they were read, and would count as the
+        process's memory beside the copy that was made of them."""
+        page = mmap.PAGESIZE
+        start = -(-first // page) * page
+        length = last // page * page - start
+        if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     info: TensorInfo
-    data: np.ndarray
-    """The tensor's bytes, a view of the mapped file."""
+    file: MappedFile
+    first: int
+    last: int
+
+    @property
+    def data(self) -> np.ndarray:
+        """The tensor's bytes, a view of the mapped file."""
+        return self.file.data[self.first : self.last]
 
 
 def read_header(
@@ -123,13 +150,13 @@ class SafeTensorsCheckpoint:
         entries: dict[str, _Entry] = {}
         metadata: dict[str, object] = {}
         for file in files:
-            data = map_file(file)
-            tensors, file_metadata = read_header(data.data, str(file))
+            mapped = MappedFile(file)
+            tensors, file_metadata = read_header(mapped.data.data, str(file))
             metadata |= file_metadata
             for name, (info, first, last) in tensors.items():
                 if name in entries:
                     raise CheckpointError(f"{file}: `{name}` stands in another file too")
-                entries[name] = _Entry(info, data[first:last])
+                entries[name] = _Entry(info, mapped, first, last)
         return SafeTensorsCheckpoint(path, entries, metadata)
 
     @staticmethod
@@ -167,24 +194,14 @@ class SafeTensorsCheckpoint:
         return entry.data.view(NUMPY[entry.info.dtype]).reshape(entry.info.shape)
 
     def read_into(self, name: str, out: np.ndarray, dtype: DType) -> None:
-        source = self.info(name).dtype
-        values = self.mapped(name)
+        entry = self._entries[name]
+        source, values = entry.info.dtype, self.mapped(name)
         if source == dtype:
             np.copyto(out, values)
-            return
-        if not values.ndim:
+        elif not values.ndim:
             out[...] = convert(values, source, dtype)
-            return
-        rows = max(1, CHUNK * len(values) // max(values.size, 1))
-        for at in range(0, len(values), rows):
-            out[at : at + rows] = convert(values[at : at + rows], source, dtype)
-
-
-def map_file(file: Path) -> np.ndarray:
-    """A file's bytes, mapped read-only; an empty file can't be mapped and is no checkpoint."""
-    with file.open("rb") as handle:
-        try:
-            mapping = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:
-            raise CheckpointError(f"{file} is empty") from error
-    return np.frombuffer(mapping, np.uint8)
+        else:
+            rows = max(1, CHUNK * len(values) // max(values.size, 1))
+            for at in range(0, len(values), rows):
+                out[at : at + rows] = convert(values[at : at + rows], source, dtype)
+        entry.file.release(entry.first, entry.last)
