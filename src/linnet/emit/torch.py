@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from linnet.dtypes import DType
 from linnet.emit.bodies import steps
-from linnet.emit.code import WIDTH
+from linnet.emit.code import WIDTH, fit
 from linnet.emit.lines import Line, Statement, Suite, render
 from linnet.emit.torch_function import FunctionEmitter, Signature, Tree
 from linnet.emit.torch_kernels import KERNELS, Chosen
@@ -48,6 +48,11 @@ class Emitted:
     places: Mapping[str, str]
     """For each attribute of the tree that the entry uses, by path, the path of the weight, state or
     derived value that it holds."""
+    pieces: Mapping[str, tuple[str, ...]]
+    """The functions that are to be compiled, each by itself, with the attributes of their block
+    that they use."""
+    capturable: bool
+    """Whether a call always does the same on the device, and so may be captured in a graph."""
 
 
 def emit_torch(module: Module, target: TorchTarget | None = None) -> str:
@@ -60,8 +65,16 @@ def emit(module: Module, target: TorchTarget) -> Emitted:
     plan = plan_module(module, target)
     writer = _Writer(plan)
     source = writer.text()
+    module = plan.module
     names = module.main.arguments or tuple(value.name for value in module.main.inputs)
-    return Emitted(source, writer.signatures[module.entry].name, names, plan.placed())
+    return Emitted(
+        source,
+        writer.signatures[module.entry].name,
+        names,
+        plan.placed(),
+        writer.pieces(),
+        plan.capturable,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,9 @@ def _call_counts(plan: ModulePlan) -> dict[str, int]:
     return dict(counts)
 
 
+_PIECES = """\
+# What is worth compiling, each function by itself: a layer's is compiled once for all layers."""
+
 # --- text -----------------------------------------------------------------------------------
 
 
@@ -149,7 +165,8 @@ class _Writer:
         for function in self.plan.functions:
             text = self.function(function)
             key = (function.source, tuple(text.parameters), tuple(text.statements))
-            if function.kind == "entry" or function is self.plan.module.prepare:
+            special = (self.plan.module.main, self.plan.module.prepare)
+            if function in special or function.name in self.plan.pieces:
                 key = function.name
             same = written.setdefault(key, text)
             if same is not text:
@@ -158,7 +175,19 @@ class _Writer:
                 self.signatures[function.name] = replace(name, name=same.name)
         parts = [self.header(), *support(self.support), model_source(self.plan)]
         parts += [text.lines() for text in written.values()]
+        if self.plan.pieces:
+            names = ", ".join(f'"{name}"' for name in self.pieces())
+            parts.append("\n".join([_PIECES, *fit(f"PIECES = [{names}]")]))
         return "\n\n".join(part.rstrip() + "\n" for part in parts)
+
+    def pieces(self) -> dict[str, tuple[str, ...]]:
+        found = {}
+        for function in self.plan.functions:
+            if function.name in self.plan.pieces:
+                slots = (*function.weights, *function.states)
+                places = tuple(self.plan.places.attribute(slot.path) for slot in slots)
+                found[self.signatures[function.name].name] = places
+        return found
 
     def name_functions(self) -> dict[str, Signature]:
         module, found = self.plan.module, {}

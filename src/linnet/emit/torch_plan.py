@@ -3,12 +3,14 @@ weights, states and derived values are kept."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from linnet.emit.bodies import INLINE, Expanded, Places, expand, steps
+from linnet.emit.bodies import INLINE, Expanded, Places, Step, expand, steps
 from linnet.emit.memory import MustInline, Plan, Summary, plan
+from linnet.emit.outline import outline
 from linnet.emit.torch_kernels import Chosen, Use, choose
 from linnet.emit.torch_target import TorchTarget
 from linnet.ir.core import Function, Module, Op, Value, referenced
@@ -25,6 +27,10 @@ class ModulePlan:
     places: Places
     constants: dict[str, dict[int, Number]]
     """For each function, the inputs that are one scalar constant at every call."""
+    pieces: tuple[str, ...]
+    """The functions that are to be compiled, each by itself."""
+    outlined: tuple[str, ...]
+    """Those and the ones that work on too many rows for it."""
     functions: list[Function] = field(default_factory=list)
     """The functions that are written, callees first."""
     expanded: dict[str, Expanded] = field(default_factory=dict)
@@ -44,6 +50,18 @@ class ModulePlan:
                     found[array] = max(found.get(array, 0), int(part) + 1)
         return found
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a call of the entry always does the same on the device: all its work is in
+        compiled pieces, and no loop or branch waits for a value."""
+        drivers = [f for f in self.functions if f.name not in _reached(self.module, self.pieces)]
+        branching = any(
+            not isinstance(node, Step)
+            for function in drivers
+            for node in self.expanded[function.name].body.nodes
+        )
+        return self.pieces == self.outlined and bool(self.pieces) and not branching
+
     def placed(self) -> dict[str, str]:
         """For each attribute of the tree that the entry uses, the path of what it holds."""
         main = self.module.main
@@ -60,15 +78,33 @@ def plan_module(module: Module, target: TorchTarget) -> ModulePlan:
 
 class _Planner:
     def __init__(self, module: Module, target: TorchTarget):
-        self.module = module
         self.target = target
+        self.pieces: tuple[str, ...] = ()
+        self.outlined: tuple[str, ...] = ()
+        if target.compiled:
+            outlined = outline(module)
+            module, self.outlined = outlined.module, outlined.pieces
+            self.pieces = tuple(
+                name
+                for name in outlined.pieces
+                if _rows(module.functions[name]) <= target.compile_rows
+            )
+        self.module = module
+        self.compiled = _reached(module, self.pieces)
         self.makers = {value: op for f in _all(module) for op in f.ops for value in op.outputs}
         self.constants, self.numbers = _constant_inputs(module, self.makers)
-        self.inlined = _own_methods(module)
+        self.inlined = _own_methods(module) - set(self.pieces)
 
     def run(self) -> ModulePlan:
         while True:
-            found = ModulePlan(self.module, self.target, _places(self.module), self.constants)
+            found = ModulePlan(
+                self.module,
+                self.target,
+                _places(self.module),
+                self.constants,
+                self.pieces,
+                self.outlined,
+            )
             summaries: dict[str, Summary] = {}
             try:
                 # The entry first: it finds where else derived values are looked for.
@@ -82,7 +118,11 @@ class _Planner:
     def add(self, found: ModulePlan, function: Function, summaries: dict[str, Summary]) -> None:
         if function.name in found.expanded:
             return
-        expanded = expand(self.module, function, self.chosen, found.places)
+        mode = self.target.mode if function.name in self.compiled else "eager"
+        target = replace(self.target, mode=mode)
+        expanded = expand(
+            self.module, function, lambda op, callee: self.chosen(op, callee, target), found.places
+        )
         for step in steps(expanded.body):
             if step.callee is not None and step.kernel is None:
                 self.add(found, step.callee, summaries)
@@ -92,7 +132,7 @@ class _Planner:
         found.plans[function.name] = done
         found.functions.append(function)
 
-    def chosen(self, op: Op, callee: Function) -> object:
+    def chosen(self, op: Op, callee: Function, target: TorchTarget) -> object:
         """What a call becomes: a kernel, its callee's operations, or a call."""
         if callee.name in self.inlined or not callee.ops:
             return INLINE
@@ -106,7 +146,7 @@ class _Planner:
                 sources[name] = self.module.functions[maker.text("callee")].source
             if value in self.numbers:
                 numbers.add(name)
-        use = Use(callee, self.target, sources, frozenset(numbers))
+        use = Use(callee, target, sources, frozenset(numbers))
         kernel = choose(use)
         return None if kernel is None else Chosen(kernel, use)
 
@@ -114,6 +154,24 @@ class _Planner:
 def _all(module: Module) -> list[Function]:
     prepare = [] if module.prepare is None else [module.prepare]
     return [*module.functions.values(), *prepare]
+
+
+def _rows(function: Function) -> int:
+    """How many vectors a function works on."""
+    floats = [v.type.shape for v in function.inputs if v.type.dtype.is_float]
+    return max((math.prod(shape[:-1]) for shape in floats if shape), default=1)
+
+
+def _reached(module: Module, names: Iterable[str]) -> set[str]:
+    """Functions and all that they call."""
+    found: set[str] = set()
+    open_ = list(names)
+    while open_:
+        name = open_.pop()
+        if name not in found:
+            found.add(name)
+            open_ += [n for op in module.functions[name].ops for n in referenced(op)]
+    return found
 
 
 def _own_methods(module: Module) -> set[str]:

@@ -12,13 +12,16 @@ MODES = ("eager", "inductor", "cudagraphs")
 class TorchTarget:
     """The device, how the source is run, and how far numbers may stray from the source's own.
 
-    `eager` runs it as it is, `inductor` through `torch.compile`, `cudagraphs` compiles it and
-    captures whole calls in a CUDA graph. Raises `ValueError` for other modes and numerics.
+    `eager` runs it as it is, `inductor` compiles its pieces, `cudagraphs` does and captures
+    whole calls in a CUDA graph. Raises `ValueError` for other modes and numerics.
     """
 
     device: str = "cpu"
     mode: str = "eager"
     numerics: str = "fast"
+    compile_rows: int = 64
+    """A function over more rows than this is not compiled: it would be compiled again for every
+    number of rows, to little gain, since with many rows matrix products take all the time."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
