@@ -408,6 +408,7 @@ def test_operations_tell_where_they_come_from() -> None:
     program = compiled("module m\npub entry f(x: f32) -> f32 {\n    return x + x\n}")
     module = lower(instantiate(program), "f", {})
     assert module.main.ops[0].location == "<text>:3:12"
+    assert module.main.location == "<text>:2:1"
 
 
 def test_a_dimension_too_large_for_its_dtype_is_an_error() -> None:

@@ -75,9 +75,9 @@ def test_print_of_parse_is_the_text() -> None:
 
 
 def test_locations_are_printed_on_request() -> None:
-    text = DECODE.replace("dot x, weight {", "dot x, weight {").replace(
+    text = DECODE.replace(
         "contract = [[1], [1]]}", "contract = [[1], [1]]} // lib.linnet:3:5"
-    )
+    ).replace("Layer.forward<H = 4>", "Layer.forward<H = 4> // model.linnet:9:1")
     module = parse_module(text)
     assert print_module(module) == DECODE
     assert print_module(module, locations=True) == text

@@ -123,6 +123,8 @@ class Function:
     arguments: tuple[str, ...] = ()
     """For each of `inputs`, the name of the source parameter it belongs to; tells kernels which
     optional arguments were given."""
+    location: str = ""
+    """Where its source is declared: `model.linnet:12:5`."""
 
     @property
     def operands(self) -> tuple[Value, ...]:

@@ -170,6 +170,7 @@ class Lowering:
             results=tuple(leaves(frame.result)),
             new_states=tuple(frame.states.get(slot.path, slot.value) for slot in states),
             arguments=tuple(arguments),
+            location=function.span.location,
         )
         lowered = named(lowered, frame.builder.names)
         self.functions[lowered.name] = lowered

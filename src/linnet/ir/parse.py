@@ -76,7 +76,7 @@ class _Reader:
         self.values: dict[str, Value] = {}
 
     def function(self) -> Function:
-        self.start(self.lines[0])
+        location = self.start(self.lines[0])
         kind, name = self.name(), self.name()
         if kind not in KINDS:
             raise self.error(f"`{kind}` is no kind of function")
@@ -92,10 +92,10 @@ class _Reader:
         results: tuple[Value, ...] = ()
         new_states: tuple[Value, ...] = ()
         for line in self.lines[1:]:
-            location = self.start(line)
+            place = self.start(line)
             word = self.peek()
             if len(self.tokens) > 1 and self.tokens[1][1] in (":", ",", "="):
-                ops.append(self.op(location))
+                ops.append(self.op(place))
             elif word == "input":
                 self.name()
                 inputs.append(self.define())
@@ -113,7 +113,7 @@ class _Reader:
                 self.name()
                 new_states = self.uses()
             else:
-                ops.append(self.op(location))
+                ops.append(self.op(place))
             if self.tokens:
                 raise self.error(f"`{self.tokens[0][1]}` is too much")
         return Function(
@@ -128,6 +128,7 @@ class _Reader:
             results=results,
             new_states=new_states,
             arguments=tuple(arguments),
+            location=location,
         )
 
     def op(self, location: str) -> Op:

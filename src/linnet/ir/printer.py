@@ -31,7 +31,8 @@ def print_module(module: Module, *, locations: bool = False) -> str:
 
 def print_function(function: Function, *, locations: bool = False) -> str:
     """One function as text, with a line end."""
-    lines = [_header(function)]
+    header = _header(function)
+    lines = [f"{header} // {function.location}" if locations and function.location else header]
     names = function.arguments or tuple(value.name for value in function.inputs)
     for value, argument in zip(function.inputs, names, strict=True):
         lines.append(f"input {_typed(value)} = {argument}")
