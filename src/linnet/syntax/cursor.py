@@ -128,7 +128,7 @@ class Cursor:
 
     def pass_semicolons(self) -> None:
         """Past semicolons, which no statement needs; a file is told so once."""
-        while self.at(";"):
+        while self.at(";") and self._ends_here():
             if not self.knows_semicolons:
                 self.knows_semicolons = True
                 self.report(
@@ -138,6 +138,13 @@ class Cursor:
                     "leave them out: statements delimit themselves",
                 )
             self.advance()
+
+    def _ends_here(self) -> bool:
+        """Whether something new follows the next token, as after a semicolon between statements."""
+        after = self.peek()
+        if after.kind in ("keyword", "}", ";", "end") or self.peek(2).kind == "=":
+            return True
+        return "\n" in self.source.text[self.token.span.end : after.span.start]
 
     # Complaining.
 

@@ -108,7 +108,7 @@ def _postfix(c: Cursor) -> ast.Expr:
     while True:
         if c.at("("):
             base = _call(c, base, None)
-        elif c.at("<") and isinstance(base, ast.NameExpr | ast.Field):
+        elif c.at("<") and isinstance(base, ast.NameExpr | ast.Field) and c.previous.kind != ")":
             generics = _generic_call(c)
             if generics is None:
                 return base
@@ -348,7 +348,10 @@ def _braced(c: Cursor, where: str) -> ast.Expr:
 def _match(c: Cursor) -> ast.Expr:
     start = c.advance().span
     subject = parse_expression(c)
-    c.expect("{", "after what is matched")
+    if not c.take("{"):
+        stop = c.unexpected("`{` after what is matched")
+        if not c.at("some", "none") and c.peek().kind != "=>":
+            raise stop  # Else the brace is as good as there.
     arms: list[ast.Arm] = []
     while not c.at("}"):
         arms.append(_arm(c))

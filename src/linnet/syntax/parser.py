@@ -85,6 +85,7 @@ def _skip(c: Cursor, start: int, resume_at: tuple[str, ...]) -> None:
     Braces opened there or on the way are passed whole. Where they don't match, lines tell: a word
     no further in than the start goes on, and a `}` further out closes what is around.
     """
+    enclosed = "use" not in resume_at
     indent = c.indent(c.tokens[min(start, len(c.tokens) - 1)].span)
     opened = 0
     for token in c.tokens[start : c.position]:
@@ -95,10 +96,10 @@ def _skip(c: Cursor, start: int, resume_at: tuple[str, ...]) -> None:
             starts_line = c.starts_line()
             if inner:
                 inner -= 1
-            elif opened <= 0 or (starts_line and c.indent(c.token.span) < indent):
-                return
-            else:
+            elif opened > 0 and not (starts_line and c.indent(c.token.span) < indent):
                 opened -= 1
+            elif enclosed:
+                return
         elif c.at("{"):
             inner += 1
         elif not inner and c.token.kind == "keyword":
@@ -110,6 +111,16 @@ def _skip(c: Cursor, start: int, resume_at: tuple[str, ...]) -> None:
             elif opened <= 0 and word in resume_at and c.previous.text in ("{", "}", "pub"):
                 return
         c.advance()
+
+
+def _open(c: Cursor, where: str, inside: tuple[str, ...]) -> Span:
+    """Takes a `{`; where the next line starts with what belongs inside, it is as good as there."""
+    if not c.at("{"):
+        stop = c.unexpected(f"`{{` {where}")
+        if not (c.at(*inside) and c.starts_line()):
+            raise stop
+        return c.previous.span
+    return c.advance().span
 
 
 def _misses_brace(c: Cursor, opening: Span) -> bool:
@@ -319,7 +330,7 @@ def _block(c: Cursor, public: bool, doc: str | None, start: Span) -> ast.Block:
     name = c.name("a block")
     generics = _generics(c)
     where = _where(c)
-    opening = c.expect("{", "before the block's members").span
+    opening = _open(c, "before the block's members", (*MEMBERS, *ITEMS, "pub"))
     c.enter()
     members: list[ast.Member] = []
     items: list[ast.Item] = []
@@ -380,7 +391,7 @@ _ITEM: dict[str, Callable[[Cursor, bool, str | None, Span], ast.Item]] = {
 
 
 def _body(c: Cursor) -> ast.Body:
-    start = c.expect("{", "before the body").span
+    start = _open(c, "before the body", STATEMENTS)
     c.enter()
     statements: list[ast.Stmt] = []
 
