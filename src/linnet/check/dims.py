@@ -17,14 +17,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 
 class DimError(ValueError):
     """A dimension that has no value: a division by zero, or a variable that is not bound."""
 
 
+class DimTooLarge(DimError):
+    """A dimension of more terms and factors than any model has; reasoning about it would take
+    for ever."""
+
+
+MAX_FACTORS = 256
+"""How many factors all terms of a dim may have together."""
+MAX_BITS = 512
+MAX_TEXT = 1500
+"""How long a division, `min` or `max` may be when written out."""
+
 # --- the normal form ------------------------------------------------------------------------
+
+
+def _bounded(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise DimTooLarge("a dimension too large to reason about")
+    return text
 
 
 class Quotient:
@@ -36,7 +53,7 @@ class Quotient:
     def __init__(self, numerator: Dim, denominator: Dim):
         self.numerator, self.denominator = numerator, denominator
         self._hash = hash((numerator, denominator))
-        self._text = f"{_factor(numerator, '/')} / {_factor(denominator, '*/')}"
+        self._text = _bounded(f"{_factor(numerator, '/')} / {_factor(denominator, '*/')}")
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -61,7 +78,7 @@ class Extreme:
     def __init__(self, op: str, items: tuple[Dim, ...]):
         self.op, self.items = op, items
         self._hash = hash((op, items))
-        self._text = f"{op}({', '.join(map(str, items))})"
+        self._text = _bounded(f"{op}({', '.join(map(str, items))})")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Extreme) and self.op == other.op and self.items == other.items
@@ -78,7 +95,7 @@ Monomial = tuple[Atom, ...]
 """A product of atoms, sorted, a power as a repetition; empty for the constant term."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def _order(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
     return (-len(monomial), tuple(map(str, monomial)))
 
@@ -93,7 +110,12 @@ class Dim:
     def __init__(self, terms: Mapping[Monomial, int]):
         kept = [(m, c) for m, c in terms.items() if c]
         if len(kept) > 1:
+            if sum(len(m) for m, _ in kept) > MAX_FACTORS:
+                raise DimTooLarge("a dimension too large to reason about")
             kept.sort(key=lambda term: _order(term[0]))
+        for monomial, coefficient in kept:
+            if len(monomial) > MAX_FACTORS or coefficient.bit_length() > MAX_BITS:
+                raise DimTooLarge("a dimension too large to reason about")
         self.terms = tuple(kept)
         self._hash = hash(self.terms)
 
@@ -226,7 +248,7 @@ def _product(m1: Monomial, m2: Monomial) -> Monomial:
     return tuple(sorted((*m1, *m2), key=str))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _variables(dim: Dim) -> frozenset[str]:
     names: set[str] = set()
     for atom in dim.atoms():
@@ -503,6 +525,10 @@ class Facts:
     def nonnegative(self, a: Dim | int) -> bool:
         return self.proves(">=", a, 0)
 
+    def negative(self, a: Dim | int) -> bool:
+        """Whether `a < 0` is proven; quick where `a` can't be."""
+        return not self.nonnegative(a) and self.proves("<", a, 0)
+
     def divides(self, divisor: Dim | int, dividend: Dim | int) -> bool:
         """Whether `dividend % divisor == 0`."""
         return self.equal(_dim(dividend) % _dim(divisor), 0)
@@ -512,7 +538,11 @@ class Facts:
         to divide it."""
         cached = self._simplified.get(dim)
         if cached is None:
-            cached = self._simplified[dim] = self._rewrite(dim)
+            try:
+                cached = self._rewrite(dim)
+            except DimTooLarge:
+                cached = dim
+            self._simplified[dim] = cached
         return cached
 
     # How they are answered.
@@ -528,7 +558,10 @@ class Facts:
     def _proves(self, op: str, difference: Dim) -> bool:
         key = (op, difference)
         if key not in self._answers:
-            self._answers[key] = self._decide(op, difference)
+            try:
+                self._answers[key] = self._decide(op, difference)
+            except DimTooLarge:
+                self._answers[key] = False  # Not every step of a search can be followed.
         return self._answers[key]
 
     def _decide(self, op: str, difference: Dim) -> bool:

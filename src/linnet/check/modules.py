@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import difflib
 
-from linnet.check import typed
-from linnet.check.declarations import (
-    block_info,
-    check_function,
-    constant,
-    resolve_alias,
-    signature,
-    struct_signature,
+from linnet.check import blocks, calls, typed  # noqa: F401 (they register their rules)
+from linnet.check.declarations import check_function
+from linnet.check.dims import DimTooLarge
+from linnet.check.scope import (
+    PRELUDE,
+    BlockInfo,
+    Checking,
+    Entity,
+    Failed,
+    Import,
+    ModuleImport,
+    Scope,
+    outline,
 )
-from linnet.check.scope import PRELUDE, Checking, Entity, Failed, Import, Scope
 from linnet.diagnostics import Diagnostics, Note, Span
 from linnet.packages import Sources
 from linnet.syntax import ast
@@ -29,8 +33,12 @@ _KINDS: dict[type, str] = {
 
 
 def check_program(sources: Sources, diagnostics: Diagnostics) -> typed.Program | None:
-    """The typed program, or None where there are errors; reports what is wrong."""
-    if diagnostics.has_errors:
+    """The typed program, or None where there are errors; reports what is wrong.
+
+    What is missing (E1202) is no reason to stop; what could not be read or parsed is.
+    """
+    unread = any(error.code != "E1202" for error in diagnostics.errors)
+    if unread or sources.root not in sources.files:
         return None
     checker = Checking(diagnostics)
     for name, file in sources.files.items():
@@ -38,18 +46,17 @@ def check_program(sources: Sources, diagnostics: Diagnostics) -> typed.Program |
     for name, file in sources.files.items():
         _imports(checker, sources, name, file)
     _refuse_import_cycles(checker, sources)
-    entities = [e for scope in checker.modules.values() for e in _all_items(checker, scope)]
-    for entity in entities:
-        _check_item(checker, entity)
-    if not diagnostics.has_errors:
-        _refuse_recursion(checker)
+    for scope in checker.modules.values():
+        for entity in _all_items(checker, scope):
+            _check_item(checker, entity)
+    _refuse_recursion(checker)
     if diagnostics.has_errors:
         return None
     _warn_unused(checker, sources.root)
     return typed.Program(
         sources.root,
         checker.functions,
-        {key: _typed_block(checker, key) for key in checker.block_entities},
+        {key: _typed_block(checker, entity) for key, entity in checker.blocks.items()},
         tuple(d for d in diagnostics if not d.is_error),
         {
             e.name.text: e.key
@@ -91,7 +98,7 @@ def _collect(
         scope.items[name.text] = entity
         if isinstance(item, ast.Block):
             inner = Scope(scope.name, scope.file, parent=scope, block=entity)
-            checker.block_entities[entity.key] = entity
+            checker.blocks[entity.key] = entity
             checker.block_scopes[entity.key] = inner
             _collect(checker, inner, item.items, f"{entity.key}.")
 
@@ -109,45 +116,77 @@ def _imports(checker: Checking, sources: Sources, name: str, file: ast.File) -> 
     scope = checker.modules[name]
     for use in file.uses:
         target_name = sources.imported(name, use)
-        target = checker.modules.get(target_name or "")
+        target = checker.modules.get(target_name) if target_name is not None else None
+        if not use.names:
+            _import_module(checker, scope, target, use.path[-1])
         for used in use.names:
             local = used.alias or used.name
             if target is None:
                 scope.broken_imports.add(local.text)
                 continue
-            entity = target.items.get(used.name.text)
-            if entity is None:
-                scope.broken_imports.add(local.text)
-                _no_such_item(checker, target, target_name or "", used.name)
-                continue
-            if not entity.decl.public:
-                checker.diagnostics.error(
-                    "E1203",
-                    f"`{used.name.text}` is private to `{target_name}`",
-                    used.name.span,
-                    notes=[Note("it is declared here", entity.name.span)],
-                    help=f"declare it `pub` in `{target_name}`",
-                )
-            if local.text in scope.items or local.text in scope.imports:
-                first = scope.items.get(local.text) or scope.imports[local.text]
-                checker.diagnostics.error(
-                    "E1204",
-                    f"`{local.text}` is declared twice in this module",
-                    local.span,
-                    notes=[Note("the other is here", first.name.span)],
-                    help=f"import it by another name: `{used.name.text} as …`",
-                )
-                continue
-            scope.imports[local.text] = Import(entity, local)
+            _import_item(checker, scope, target, used.name, local)
 
 
-def _no_such_item(checker: Checking, target: Scope, module: str, name: ast.Name) -> None:
+def _import_module(
+    checker: Checking, scope: Scope, target: Scope | None, name: ast.Name
+) -> None:
+    if target is None:
+        scope.broken_imports.add(name.text)
+    elif name.text in scope.modules:
+        checker.diagnostics.error(
+            "E1204",
+            f"two modules are imported as `{name.text}`",
+            name.span,
+            notes=[Note("the other is here", scope.modules[name.text].name.span)],
+            help="import what you need of one of them: `use …::{…}`",
+        )
+    else:
+        scope.modules[name.text] = ModuleImport(target, name)
+
+
+def _import_item(
+    checker: Checking, scope: Scope, target: Scope, name: ast.Name, local: ast.Name
+) -> None:
+    entity = target.items.get(name.text)
+    if entity is None:
+        scope.broken_imports.add(local.text)
+        _no_such_item(checker, target, name)
+        return
+    if not entity.decl.public and target is not scope:
+        checker.diagnostics.error(
+            "E1203",
+            f"`{name.text}` is private to `{target.name}`",
+            name.span,
+            notes=[Note("it is declared here", entity.name.span)],
+            help=f"declare it `pub` in `{target.name}`",
+        )
+    if local.text in PRELUDE:
+        checker.diagnostics.error(
+            "E1207",
+            f"`{local.text}` is a prelude name",
+            local.span,
+            help=f"import it by another name: `{name.text} as …`",
+        )
+    elif local.text in scope.items or local.text in scope.imports:
+        first = scope.items.get(local.text) or scope.imports[local.text]
+        checker.diagnostics.error(
+            "E1204",
+            f"`{local.text}` is declared twice in this module",
+            local.span,
+            notes=[Note("the other is here", first.name.span)],
+            help=f"import it by another name: `{name.text} as …`",
+        )
+    else:
+        scope.imports[local.text] = Import(entity, local)
+
+
+def _no_such_item(checker: Checking, target: Scope, name: ast.Name) -> None:
     public = [n for n, e in target.items.items() if e.decl.public]
     close = difflib.get_close_matches(name.text, public, n=2, cutoff=0.6)
     listed = ", ".join(f"`{n}`" for n in close or public)
     checker.diagnostics.error(
         "E1201",
-        f"`{module}` has no `{name.text}`",
+        f"`{target.name}` has no `{name.text}`",
         name.span,
         help=f"did you mean {listed}?" if close else f"it has {listed}" if public else None,
     )
@@ -204,34 +243,25 @@ def _cycles(edges: dict[str, dict[str, Span]]) -> list[tuple[list[str], Span]]:
 
 def _check_item(checker: Checking, entity: Entity) -> None:
     try:
-        match entity.kind:
-            case "const":
-                constant(checker, entity, entity.name.span)
-            case "type":
-                resolve_alias(checker, entity)
-            case "struct":
-                struct_signature(checker, entity)
-            case "enum":
-                _check_enum(checker, entity)
-            case "function":
-                signature(checker, entity)
-                check_function(checker, entity)
-            case "block":
-                block_info(checker, entity.key)
+        outline(checker, entity)
+        if entity.kind == "function":
+            check_function(checker, entity)
     except Failed:
         pass
-
-
-def _check_enum(checker: Checking, entity: Entity) -> None:
-    decl = entity.decl
-    assert isinstance(decl, ast.Enum)
-    seen: set[str] = set()
-    for variant in decl.variants:
-        if variant.text in seen:
-            checker.diagnostics.error(
-                "E1205", f"the variant `{variant.text}` is declared twice", variant.span
-            )
-        seen.add(variant.text)
+    except DimTooLarge:
+        checker.diagnostics.error(
+            "E2190",
+            f"a dimension of `{entity.name.text}` is too large an expression to reason about",
+            entity.name.span,
+            help="make it a generic of its own",
+        )
+    except RecursionError:
+        checker.diagnostics.error(
+            "E2190",
+            f"`{entity.name.text}` is nested too deeply, or defined through too many others",
+            entity.name.span,
+            help="name parts of it, and declare what it uses before it",
+        )
 
 
 def _refuse_recursion(checker: Checking) -> None:
@@ -244,20 +274,14 @@ def _refuse_recursion(checker: Checking) -> None:
             span,
             help="a network has a fixed depth: loop by `static for`, `for` or `while`",
         )
-    for cycle, span in _cycles(checker.subs):
-        names = [key.rpartition("::")[2] for key in cycle]
-        checker.diagnostics.error(
-            "E2119", f"the block `{names[0]}` would contain itself", span
-        )
 
 
-def _typed_block(checker: Checking, key: str) -> typed.Block:
-    info = block_info(checker, key)
-    entity = checker.block_entities[key]
+def _typed_block(checker: Checking, entity: Entity) -> typed.Block:
+    info: BlockInfo = outline(checker, entity)
     decl = entity.decl
     assert isinstance(decl, ast.Block)
     return typed.Block(
-        key,
+        entity.key,
         decl.name.text,
         info.generics,
         tuple(fact for fact, _ in info.where),
@@ -274,19 +298,21 @@ def _typed_block(checker: Checking, key: str) -> typed.Block:
 
 def _warn_unused(checker: Checking, root: str) -> None:
     scope = checker.modules[root]
-    for item in scope.imports.values():
+    for item in (*scope.imports.values(), *scope.modules.values()):
         if not item.used:
             checker.diagnostics.error(
-                "W1001", f"the import `{item.name.text}` is never used", item.name.span
+                "W1001",
+                f"the import `{item.name.text}` is never used",
+                item.name.span,
+                help="leave it out",
             )
-    for key, entity in checker.block_entities.items():
-        if entity.scope.module != root:
+    for key, entity in checker.blocks.items():
+        if entity.scope.name != root:
             continue
-        info = block_info(checker, key)
+        info: BlockInfo = outline(checker, entity)
         used = checker.used_members.get(key, set())
-        reached = checker.outside_members.get(key, set())
         for member in info.members.values():
-            if member.name not in used | reached and not member.name.startswith("_"):
+            if member.name not in used and not member.name.startswith("_"):
                 checker.diagnostics.error(
                     "W1003", f"the {member.kind} `{member.name}` is never used", member.span
                 )

@@ -5,19 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from linnet.check import typed
-from linnet.check.dims import Dim, dim_max, dim_min
+from linnet.check.context import Context, Flex, Node
+from linnet.check.dims import Dim, Quotient, dim_max, dim_min
 from linnet.check.expressions import (
-    broadcast_or_fail,
+    axis_notes,
     check,
     check_dim,
+    check_extent,
     check_value,
-    elementwise,
+    default_dtype,
+    short,
     tensor,
     typed_as,
 )
-from linnet.check.scope import ELEMENTWISE_FLOAT, Context, Failed, Flex, Node
-from linnet.check.typed import AnyDType, DTypeVar, GenericParam, Pack, Shape, TensorT, Type
-from linnet.check.types import count, dtypes_of, show, show_shape
+from linnet.check.notation import dtype_argument
+from linnet.check.operators import (
+    broadcast_or_fail,
+    check_pair,
+    elementwise,
+    require_one_dtype,
+    same_dtype,
+)
+from linnet.check.resolve import pack_of, plural
+from linnet.check.scope import ELEMENTWISE_FLOAT
+from linnet.check.typed import AnyDType, DTypeVar, Pack, Shape, TensorT, Type
+from linnet.check.types import (
+    count,
+    dtype_of_hint,
+    dtypes_of,
+    of_dtype,
+    shapes_equal,
+    show,
+    show_shape,
+)
 from linnet.diagnostics import Note
 from linnet.dtypes import DType
 from linnet.syntax import ast
@@ -28,68 +48,98 @@ def check_prelude(ctx: Context, expr: ast.Call, name: str, expected: Type | None
     if ctx.index is not None and name in _WHOLE:
         # `iota(N)[i]` is checked by the access; anything else here has no elements to give.
         raise ctx.fail(
-            "E3104", f"`{name}` makes a whole tensor, not an element", expr.span,
+            "E3104",
+            f"`{name}` makes a whole tensor, not an element",
+            expr.span,
             help="define it outside by `let`, then index it",
-        )  # fmt: skip
+        )
     return rule(ctx, expr, name, expected)
 
 
-_WHOLE = frozenset("reshape permute broadcast_to concat iota fill".split())
+_WHOLE = frozenset({"reshape", "permute", "broadcast_to", "concat", "iota", "fill"})
 
 
 def _args(
-    ctx: Context, expr: ast.Call, name: str, counts: tuple[int, ...], generics: int = 0
+    ctx: Context, expr: ast.Call, name: str, number: int, generics: int = 0
 ) -> list[ast.Expr]:
     """The positional arguments, their number checked; no keywords."""
     for arg in expr.args:
         if arg.name is not None:
             raise ctx.fail(
-                "E2102", f"`{name}` has no parameter `{arg.name.text}`", arg.name.span
+                "E2102",
+                f"`{name}` has no parameter `{arg.name.text}`",
+                arg.name.span,
+                help="give its arguments by position",
             )
-    if len(expr.args) not in counts:
-        wanted = " or ".join(map(str, counts))
-        plural = "" if counts == (1,) else "s"
+    if len(expr.args) != number:
         raise ctx.fail(
             "E2102",
-            f"`{name}` takes {wanted} argument{plural}, found {len(expr.args)}",
+            f"`{name}` takes {plural(number, 'argument')}, found {len(expr.args)}",
             expr.span,
+            help=f"as in `{_USE[name]}`",
         )
-    written = len(expr.generics or ())
-    if written > generics:
-        raise ctx.fail("E2111", f"`{name}` takes {generics or 'no'} generic arguments", expr.span)
+    if len(expr.generics or ()) > generics:
+        raise ctx.fail(
+            "E2111",
+            f"`{name}` takes {plural(generics, 'generic argument')}",
+            expr.span,
+            help=f"as in `{_USE[name]}`",
+        )
     return [arg.value for arg in expr.args]
 
 
+_USE = {
+    **{name: f"{name}(x)" for name in (*ELEMENTWISE_FLOAT, "abs")},
+    "cast": "cast<f32>(x)",
+    "min": "min(a, b)",
+    "max": "max(a, b)",
+    "shl": "shl(x, bits)",
+    "shr": "shr(x, bits)",
+    "select": "select(condition, a, b)",
+    "reshape": "reshape(x, [B, S, H])",
+    "permute": "permute(x, [0, 2, 1])",
+    "broadcast_to": "broadcast_to(x, [B, S])",
+    "concat": "concat(a, b, axis = -1)",
+    "iota": "iota<i32>(N)",
+    "fill": "fill<f32>([B, S], 0)",
+}
+"""How each is called, for a help line."""
+
+
+# --- elementwise ----------------------------------------------------------------------------
+
+
 def _float_function(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    (operand,) = _args(ctx, expr, name, (1,))
+    (operand,) = _args(ctx, expr, name, 1)
     node = check(ctx, operand, expected)
     if isinstance(node, Flex):
-        dtype = expected.dtype if isinstance(expected, TensorT) else DType.F64
-        node = typed_as(ctx, node, dtype)
+        default = default_dtype(node) if name == "abs" else DType.F64
+        node = typed_as(ctx, node, dtype_of_hint(expected) or default)
     type_ = tensor(ctx, node, f"`{name}`")
     allowed = dtypes_of(type_.dtype)
-    wrong = any(not d.is_float for d in allowed) if name != "abs" else DType.BOOL in allowed
+    wrong = DType.BOOL in allowed if name == "abs" else any(not d.is_float for d in allowed)
     if wrong:
-        kind = "a number" if name == "abs" else "a float"
+        kind, help = ("a number", None) if name == "abs" else ("a float", _float_help(node))
         raise ctx.fail(
-            "E2104",
-            f"`{name}` takes {kind}, found `{show(type_)}`",
-            node.span,
-            help=f"convert it: `cast<f32>({node.span.text})`" if name != "abs" else None,
+            "E2104", f"`{name}` takes {kind}, found `{show(type_)}`", node.span, help=help
         )
     return typed.Prim(name, (node,), (), type_, expr.span)
 
 
-def _cast(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    from linnet.check.calls import generic_value
+def _float_help(node: typed.Expr) -> str:
+    assert isinstance(node.type, TensorT)
+    if isinstance(node.type.dtype, DTypeVar):
+        return f"narrow the generic: `{node.type.dtype}: Float`"
+    return f"convert it: `cast<f32>({short(node.span)})`"
 
-    (operand,) = _args(ctx, expr, name, (1,), generics=1)
+
+def _cast(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
+    (operand,) = _args(ctx, expr, name, 1, generics=1)
     if not expr.generics:
         raise ctx.fail(
             "E2110", "`cast` needs the dtype to convert to", expr.span, help="`cast<f32>(x)`"
         )
-    dtype = generic_value(ctx, expr.generics[0], GenericParam("T", "DType", None))
-    assert isinstance(dtype, DType | DTypeVar)
+    dtype = dtype_argument(ctx, expr.generics[0], "DType")
     node = check(ctx, operand)
     if isinstance(node, Flex):
         if isinstance(node.value, Dim) or all(d.is_float for d in dtypes_of(dtype)):
@@ -102,107 +152,78 @@ def _cast(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Nod
 
 
 def _min_max(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    left, right = (check(ctx, a, expected) for a in _args(ctx, expr, name, (2,)))
+    hint = dtype_of_hint(expected)
+    first, second = _args(ctx, expr, name, 2)
+    left, right = check_pair(ctx, first, second, hint)
     if isinstance(left, Flex) and isinstance(right, Flex):
         a, b = left.value, right.value
         if isinstance(a, Dim) and isinstance(b, Dim):
-            return Flex(dim_min(a, b) if name == "min" else dim_max(a, b), expr.span)
-        dtype: AnyDType = expected.dtype if isinstance(expected, TensorT) else DType.F64
-        left, right = typed_as(ctx, left, dtype), typed_as(ctx, right, dtype)
-    return _pair(ctx, expr, name, left, right)
+            return Flex((dim_min if name == "min" else dim_max)(a, b), expr.span)
+    return elementwise(ctx, name, *same_dtype(ctx, left, right, f"`{name}`", hint), expr.span)
 
 
 def _shift(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    left, right = (check(ctx, a, expected) for a in _args(ctx, expr, name, (2,)))
-    if isinstance(left, Flex) and isinstance(right, Flex):
-        dtype: AnyDType = expected.dtype if isinstance(expected, TensorT) else DType.I64
-        left, right = typed_as(ctx, left, dtype), typed_as(ctx, right, dtype)
-    return _pair(ctx, expr, name, left, right)
-
-
-def _pair(ctx: Context, expr: ast.Call, name: str, left: Node, right: Node) -> Node:
-    if isinstance(left, Flex):
-        assert not isinstance(right, Flex)
-        left = typed_as(ctx, left, tensor(ctx, right, f"`{name}`").dtype)
-    elif isinstance(right, Flex):
-        right = typed_as(ctx, right, tensor(ctx, left, f"`{name}`").dtype)
-    assert not isinstance(right, Flex)
-    return elementwise(ctx, name, left, right, expr.span)
+    hint = dtype_of_hint(expected)
+    first, second = _args(ctx, expr, name, 2)
+    left, right = check_pair(ctx, first, second, hint)
+    return elementwise(ctx, name, *same_dtype(ctx, left, right, f"`{name}`", hint), expr.span)
 
 
 def _select(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    test_expr, then_expr, else_expr = _args(ctx, expr, name, (3,))
+    test_expr, then_expr, else_expr = _args(ctx, expr, name, 3)
     test = check_value(ctx, test_expr)
-    type_ = tensor(ctx, test, "`select`")
-    if type_.dtype != DType.BOOL:
+    if not isinstance(test.type, TensorT) or test.type.dtype != DType.BOOL:
         raise ctx.fail(
             "E2114",
-            f"the condition of `select` must be `bool`, found `{show(type_)}`",
+            f"the condition of `select` must be `bool`, found `{show(test.type)}`",
             test.span,
+            help=f"compare it, as in `{short(test.span)} != 0`"
+            if isinstance(test.type, TensorT)
+            else None,
         )
-    then, otherwise = check(ctx, then_expr, expected), check(ctx, else_expr, expected)
-    if isinstance(then, Flex) and isinstance(otherwise, Flex):
-        is_float = isinstance(then.value, float) or isinstance(otherwise.value, float)
-        default = DType.F64 if is_float else DType.I64
-        dtype: AnyDType = expected.dtype if isinstance(expected, TensorT) else default
-        then, otherwise = typed_as(ctx, then, dtype), typed_as(ctx, otherwise, dtype)
-    elif isinstance(then, Flex):
-        assert not isinstance(otherwise, Flex)
-        then = typed_as(ctx, then, tensor(ctx, otherwise, "`select`").dtype)
-    elif isinstance(otherwise, Flex):
-        otherwise = typed_as(ctx, otherwise, tensor(ctx, then, "`select`").dtype)
-    assert not isinstance(then, Flex) and not isinstance(otherwise, Flex)
-    a, b = tensor(ctx, then, "`select`"), tensor(ctx, otherwise, "`select`")
-    if a.dtype != b.dtype:
-        raise ctx.fail(
-            "E2103",
-            f"`select` takes one dtype, found `{a.dtype}` and `{b.dtype}`",
-            expr.span,
-            notes=[
-                Note(f"this is `{show(a)}`", then.span),
-                Note(f"this is `{show(b)}`", otherwise.span),
-            ],
-        )
-    shape = broadcast_or_fail(ctx, a.shape, b.shape, expr.span, (then, otherwise))
-    shape = broadcast_or_fail(ctx, type_.shape, shape, expr.span, (test, then))
-    return typed.Prim("select", (test, then, otherwise), (), TensorT(shape, a.dtype), expr.span)
+    hint = dtype_of_hint(expected)
+    pair = check_pair(ctx, then_expr, else_expr, hint)
+    then, otherwise = same_dtype(ctx, *pair, "`select`", hint)
+    require_one_dtype(ctx, "`select`", then, otherwise, expr.span)
+    type_ = tensor(ctx, then, "`select`")
+    shape = broadcast_or_fail(ctx, then, otherwise, expr.span)
+    args = (test, then, otherwise)
+    chosen = typed.Prim("select", args, (), TensorT(shape, type_.dtype), expr.span)
+    shape = broadcast_or_fail(ctx, test, chosen, expr.span)
+    return typed.Prim("select", args, (), TensorT(shape, type_.dtype), expr.span)
 
 
 # --- shapes ---------------------------------------------------------------------------------
 
 
-def dims_list(ctx: Context, expr: ast.Expr, name: str) -> Shape:
+def _dims_list(ctx: Context, expr: ast.Expr, name: str) -> Shape:
     """`[B, S, *R]` as a shape."""
     if not isinstance(expr, ast.ArrayExpr):
         raise ctx.fail(
-            "E2101", f"`{name}` takes a list of dimensions", expr.span, help="as in `[B, S, H]`"
+            "E2101",
+            f"`{name}` takes a list of dimensions",
+            expr.span,
+            help=f"as in `{_USE[name]}`",
         )
-    items: list[typed.ShapeItem] = []
-    for item in expr.items:
-        if isinstance(item, ast.Spread):
-            pack = ctx.generics.get(item.name.text)
-            if not isinstance(pack, Pack):
-                raise ctx.fail("E3106", f"`{item.name.text}` is no pack", item.span)
-            items.append(pack)
-            continue
-        dim = check_dim(ctx, item, "a dimension")
-        if not ctx.facts.nonnegative(dim):
-            raise ctx.fail(
-                "E2208", f"the dimension `{dim}` is not proven to be at least 0", item.span
-            )
-        items.append(dim)
-    return tuple(items)
+    return tuple(
+        pack_of(ctx, item) if isinstance(item, ast.Spread) else check_extent(ctx, item)
+        for item in expr.items
+    )
 
 
-def _operand(ctx: Context, expr: ast.Expr, name: str) -> tuple[typed.Expr, TensorT]:
-    node = check_value(ctx, expr)
+def _operand(
+    ctx: Context, expr: ast.Expr, name: str, expected: Type | None
+) -> tuple[typed.Expr, TensorT]:
+    """A tensor to reshape, permute or join: of its result's dtype, not of its shape."""
+    hint = dtype_of_hint(expected)
+    node = check_value(ctx, expr, of_dtype(hint) if hint else None)
     return node, tensor(ctx, node, f"`{name}`")
 
 
 def _reshape(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    operand, dims = _args(ctx, expr, name, (2,))
-    node, type_ = _operand(ctx, operand, name)
-    shape = dims_list(ctx, dims, name)
+    operand, dims = _args(ctx, expr, name, 2)
+    node, type_ = _operand(ctx, operand, name, expected)
+    shape = _dims_list(ctx, dims, name)
     have, want = count(type_.shape), count(shape)
     if not ctx.facts.equal(have, want):
         raise ctx.fail(
@@ -214,24 +235,29 @@ def _reshape(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> 
                 Note(f"there are `{ctx.facts.simplify(have)}` elements", node.span),
                 Note(f"the new shape holds `{ctx.facts.simplify(want)}`", dims.span),
             ],
-            help=_missing_fact(have, want),
+            help=_missing_fact(ctx, have, want),
         )
     return typed.Prim("reshape", (node,), (), TensorT(shape, type_.dtype), expr.span)
 
 
-def _missing_fact(have: Dim, want: Dim) -> str | None:
-    """A `where` that would make a reshape right: the evenness of a division in it."""
-    from linnet.check.dims import Quotient
-
+def _missing_fact(ctx: Context, have: Dim, want: Dim) -> str | None:
+    """A `where` that would make a reshape right: the evenness of a division in it, or equality."""
+    have, want = ctx.facts.simplify(have), ctx.facts.simplify(want)
     for atom in [*have.atoms(), *want.atoms()]:
         if isinstance(atom, Quotient):
             return f"add `where {atom.numerator} % {atom.denominator} == 0`"
-    return None
+    if ctx.facts.refutes("==", have, want) or "*" in _names_with_packs(have, want):
+        return None
+    return f"add `where {have} == {want}`"
+
+
+def _names_with_packs(*dims: Dim) -> str:
+    return "".join(name[:1] for dim in dims for name in dim.variables())
 
 
 def _permute(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    operand, axes_expr = _args(ctx, expr, name, (2,))
-    node, type_ = _operand(ctx, operand, name)
+    operand, axes_expr = _args(ctx, expr, name, 2)
+    node, type_ = _operand(ctx, operand, name, expected)
     if not isinstance(axes_expr, ast.ArrayExpr):
         raise ctx.fail(
             "E2101", "`permute` takes a list of axes", axes_expr.span, help="as in `[0, 2, 1]`"
@@ -263,125 +289,133 @@ def _known_rank(ctx: Context, node: typed.Expr, type_: TensorT, name: str) -> in
 
 
 def _broadcast_to(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    operand, dims = _args(ctx, expr, name, (2,))
-    node, type_ = _operand(ctx, operand, name)
-    shape = dims_list(ctx, dims, name)
+    operand, dims = _args(ctx, expr, name, 2)
+    node, type_ = _operand(ctx, operand, name, expected)
+    shape = _dims_list(ctx, dims, name)
     target = typed.Literal(0, TensorT(shape, type_.dtype), dims.span)
-    common = broadcast_or_fail(ctx, type_.shape, shape, expr.span, (node, target))
-    if common != shape and not _same(ctx, common, shape):
+    common = broadcast_or_fail(ctx, node, target, expr.span)
+    if not shapes_equal(common, shape, ctx.facts):
         raise ctx.fail(
             "E2207",
             f"`[{show_shape(type_.shape)}]` does not broadcast to `[{show_shape(shape)}]`",
             expr.span,
+            notes=[Note(f"this is `{show(type_)}`", node.span)],
         )
     return typed.Prim("broadcast_to", (node,), (), TensorT(shape, type_.dtype), expr.span)
 
 
-def _same(ctx: Context, a: Shape, b: Shape) -> bool:
-    from linnet.check.types import shapes_equal
-
-    return shapes_equal(a, b, ctx.facts)
-
-
 def _concat(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
     values = [arg.value for arg in expr.args if arg.name is None]
-    axis_arg = None
+    axis_expr = None
     for arg in expr.args:
         if arg.name is not None:
             if arg.name.text != "axis":
                 raise ctx.fail(
-                    "E2102", f"`concat` has no parameter `{arg.name.text}`", arg.name.span
+                    "E2102",
+                    f"`concat` has no parameter `{arg.name.text}`",
+                    arg.name.span,
+                    help=f"as in `{_USE[name]}`",
                 )
-            axis_arg = arg.value
-    if len(values) < 2 or axis_arg is None:
+            axis_expr = arg.value
+    if len(values) < 2 or axis_expr is None:
         raise ctx.fail(
-            "E2102", "`concat` takes two or more tensors and `axis`", expr.span,
-            help="`concat(a, b, axis = -1)`",
-        )  # fmt: skip
-    nodes = [_operand(ctx, value, name) for value in values]
+            "E2102",
+            "`concat` takes two or more tensors and `axis`",
+            expr.span,
+            help=f"as in `{_USE[name]}`",
+        )
+    if expr.generics:
+        raise ctx.fail("E2111", "`concat` takes no generic arguments", expr.span)
+    nodes = [_operand(ctx, value, name, expected) for value in values]
     first = nodes[0][1]
-    axis = check_dim(ctx, axis_arg, "an axis").constant
-    rank = len(first.shape)
-    if axis is None or not -rank <= axis < rank:
-        raise ctx.fail(
-            "E2210", f"`axis` must be from {-rank} to {rank - 1} for `{show(first)}`",
-            axis_arg.span,
-        )  # fmt: skip
-    at = axis % rank
-    if any(isinstance(item, Pack) for item in first.shape[: at + 1]) and (
-        axis >= 0 or any(isinstance(item, Pack) for item in first.shape[at:])
-    ):
-        raise ctx.fail("E2210", f"the axis {axis} of `{show(first)}` is not known", axis_arg.span)
+    at = _axis(ctx, axis_expr, first)
     total = first.shape[at]
     assert isinstance(total, Dim)
     for node, type_ in nodes[1:]:
-        if type_.dtype != first.dtype:
-            raise ctx.fail(
-                "E2103", f"`concat` takes one dtype, found `{first.dtype}` and `{type_.dtype}`",
-                node.span,
-            )  # fmt: skip
-        rest = (*type_.shape[:at], *type_.shape[at + 1 :])
-        if len(type_.shape) != rank or not _same(
-            ctx, rest, (*first.shape[:at], *first.shape[at + 1 :])
-        ):
+        require_one_dtype(ctx, "`concat`", nodes[0][0], node, node.span)
+        wanted = TensorT((*first.shape[:at], type_.shape[at], *first.shape[at + 1 :])
+                         if at < len(type_.shape) else first.shape, first.dtype)  # fmt: skip
+        extent = type_.shape[at] if at < len(type_.shape) else None
+        if not isinstance(extent, Dim) or not shapes_equal(wanted.shape, type_.shape, ctx.facts):
             raise ctx.fail(
                 "E2202",
-                f"all but axis {axis} must agree: `{show(first)}` and `{show(type_)}`",
+                f"all axes but `axis` must agree: `{show(first)}` and `{show(type_)}`",
                 node.span,
-                notes=[Note(f"this is `{show(first)}`", nodes[0][0].span)],
+                notes=[
+                    Note(f"this is `{show(first)}`", nodes[0][0].span),
+                    *axis_notes(ctx, wanted, type_),
+                ],
             )
-        extent = type_.shape[at]
-        assert isinstance(extent, Dim)
         total = total + extent
     shape = (*first.shape[:at], total, *first.shape[at + 1 :])
     return typed.Prim(
         "concat",
         tuple(node for node, _ in nodes),
-        (at - rank,),
+        (at - len(shape),),
         TensorT(shape, first.dtype),
         expr.span,
     )
 
 
+def _axis(ctx: Context, expr: ast.Expr, type_: TensorT) -> int:
+    """The item of a shape that an axis, maybe counted from the end, falls on."""
+    rank = len(type_.shape)
+    axis = check_dim(ctx, expr, "an axis").constant
+    if axis is None:
+        raise ctx.fail("E2210", "an axis must be a plain integer", expr.span)
+    if not -rank <= axis < rank:
+        allowed = f"from {-rank} to {rank - 1}" if rank else "none"
+        raise ctx.fail(
+            "E2210", f"`{show(type_)}` has no axis {axis}", expr.span, label=f"it is {allowed}"
+        )
+    at = axis % rank
+    # A pack may stand for any number of axes: only those on its own side can be counted.
+    counted = type_.shape[at:] if axis < 0 else type_.shape[: at + 1]
+    if any(isinstance(item, Pack) for item in counted):
+        raise ctx.fail(
+            "E2210",
+            f"which axis {axis} of `{show(type_)}` is depends on the pack",
+            expr.span,
+            help="count from the other end",
+        )
+    return at
+
+
 # --- creation -------------------------------------------------------------------------------
 
 
-def _dtype_arg(ctx: Context, expr: ast.Call, kind: str, default: AnyDType | None) -> AnyDType | None:
-    from linnet.check.calls import generic_value
-
-    if not expr.generics:
-        return default
-    dtype = generic_value(ctx, expr.generics[0], GenericParam("T", kind, None))
-    assert isinstance(dtype, DType | DTypeVar)
-    return dtype
-
-
 def _iota(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    (extent,) = _args(ctx, expr, name, (1,), generics=1)
-    dtype = _dtype_arg(ctx, expr, "Numeric", DType.I64)
-    assert dtype is not None
-    dim = check_dim(ctx, extent, "the length of `iota`")
-    if not ctx.facts.nonnegative(dim):
-        raise ctx.fail("E2208", f"`{dim}` is not proven to be at least 0", extent.span)
+    (extent,) = _args(ctx, expr, name, 1, generics=1)
+    dtype: AnyDType = DType.I64
+    if expr.generics:
+        dtype = dtype_argument(ctx, expr.generics[0], "Numeric")
+    dim = check_extent(ctx, extent, "the length of `iota`")
     return typed.Prim("iota", (), (), TensorT((dim,), dtype), expr.span)
 
 
 def _fill(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:
-    dims, value = _args(ctx, expr, name, (2,), generics=1)
-    shape = dims_list(ctx, dims, name)
-    dtype = _dtype_arg(ctx, expr, "DType", None)
-    node = check(ctx, value, TensorT((), dtype) if dtype else None)
+    dims, value = _args(ctx, expr, name, 2, generics=1)
+    shape = _dims_list(ctx, dims, name)
+    written = dtype_argument(ctx, expr.generics[0], "DType") if expr.generics else None
+    hint = written or dtype_of_hint(expected)
+    node = check(ctx, value, of_dtype(hint) if hint else None)
     if isinstance(node, Flex):
-        if dtype is None:
-            from linnet.check.expressions import default_dtype
-
-            dtype = expected.dtype if isinstance(expected, TensorT) else default_dtype(node)
-        node = typed_as(ctx, node, dtype)
+        node = typed_as(ctx, node, hint or default_dtype(node))
     type_ = tensor(ctx, node, "`fill`")
     if type_.shape:
-        raise ctx.fail("E2202", f"`fill` takes a scalar, found `{show(type_)}`", node.span)
-    if dtype is not None and type_.dtype != dtype:
-        raise ctx.fail("E2103", f"`fill` of `{dtype}` with `{type_.dtype}`", node.span)
+        raise ctx.fail(
+            "E2202",
+            f"`fill` takes a scalar, found `{show(type_)}`",
+            node.span,
+            help="to stretch a tensor, use `broadcast_to`",
+        )
+    if written is not None and type_.dtype != written:
+        raise ctx.fail(
+            "E2103",
+            f"`fill<{written}>` takes `{written}`, found `{type_.dtype}`",
+            node.span,
+            help=f"convert it: `cast<{written}>({short(node.span)})`",
+        )
     return typed.Prim("fill", (node,), (), TensorT(shape, type_.dtype), expr.span)
 
 
@@ -400,5 +434,3 @@ _RULES: dict[str, Callable[[Context, ast.Call, str, Type | None], Node]] = {
     "iota": _iota,
     "fill": _fill,
 }
-
-__all__ = ["Failed", "check_prelude", "dims_list"]

@@ -361,7 +361,10 @@ class Access:
 
 @node
 class Reduce:
-    """`sum<f32>[k] body`; `op` is sum, prod, max, min, any or all. The body has the result's dtype."""
+    """`sum<f32>[k] body`; `op` is sum, prod, max, min, any or all.
+
+    The body has the result's dtype.
+    """
 
     op: str
     indices: tuple[tuple[str, Dim], ...]

@@ -1,4 +1,4 @@
-"""Types at work: printing, substituting generics, comparing, broadcasting, unifying."""
+"""Types at work: printing, substituting generics, comparing, broadcasting, hints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from linnet.check import typed
-from linnet.check.dims import Dim, Facts, solve
+from linnet.check.dims import Dim, Facts
 from linnet.check.typed import (
     AnyDType,
     ArrayT,
@@ -251,98 +251,85 @@ def dtypes_of(dtype: AnyDType) -> frozenset[DType]:
     return KINDS[dtype.kind] if isinstance(dtype, DTypeVar) else frozenset({dtype})
 
 
-# --- inference ------------------------------------------------------------------------------
-
-MARK = "?"
-"""Ends the name of a callee's generic while it is being inferred; no source name holds it."""
-
-
-@dataclass(slots=True)
-class Unifier:
-    """Infers generics from pairs of a parameter's type and an argument's.
-
-    Parameter types have their unknown generics renamed with `MARK`. `unify` answers whether the
-    pair can still fit; dimensions are only compared at the end, by `finish` and the caller.
-    """
-
-    facts: Facts
-    binding: Binding = field(default_factory=Binding)
-    equations: list[tuple[Dim, Dim]] = field(default_factory=list)
-
-    def unify(self, pattern: Type, found: Type) -> bool:
-        match pattern, found:
-            case TensorT(), TensorT():
-                return self._dtype(pattern.dtype, found.dtype) and self._shape(
-                    pattern.shape, found.shape
-                )
-            case OptionalT(), OptionalT():
-                return self.unify(pattern.inner, found.inner)
-            case TupleT(), TupleT():
-                return len(pattern.items) == len(found.items) and all(
-                    map(self.unify, pattern.items, found.items)
-                )
-            case StructT(), StructT():
-                return pattern.key == found.key and all(
-                    self.unify(x, y)
-                    for (_, x), (_, y) in zip(pattern.fields, found.fields, strict=True)
-                )
-            case _:
-                return pattern == found
-
-    def _dtype(self, pattern: AnyDType, found: AnyDType) -> bool:
-        if isinstance(pattern, DTypeVar) and pattern.name.endswith(MARK):
-            known = self.binding.dtypes.setdefault(pattern.name, found)
-            return known == found
-        return pattern == found
-
-    def _shape(self, pattern: Shape, found: Shape) -> bool:
-        unknown = [
-            i for i, p in enumerate(pattern) if isinstance(p, Pack) and p.name.endswith(MARK)
-        ]
-        if unknown:
-            at = unknown[0]
-            taken = len(found) - (len(pattern) - 1)
-            if taken < 0:
-                return False
-            pack = pattern[at]
-            assert isinstance(pack, Pack)
-            part = found[at : at + taken]
-            known = self.binding.packs.setdefault(pack.name, part)
-            if not shapes_equal(known, part, self.facts):
-                return False
-            pattern = (*pattern[:at], *part, *pattern[at + 1 :])
-        if len(pattern) != len(found):
-            return False
-        for p, f in zip(pattern, found, strict=True):
-            if isinstance(p, Pack) or isinstance(f, Pack):
-                if p != f:
-                    return False
-                continue
-            name = p.variable
-            if name is not None and name.endswith(MARK) and name not in self.binding.dims:
-                self.binding.dims[name] = f
-            else:
-                self.equations.append((p, f))
-        return True
-
-    def finish(self, unknowns: frozenset[str]) -> None:
-        """Solves what is left for dimensions that no argument gave directly."""
-        pending = [(self.binding.dim(p), f) for p, f in self.equations]
-        left = unknowns - self.binding.dims.keys()
-        if left:
-            self.binding.dims.update(solve(pending, left, self.facts))
+def differing_axis(expected: Shape, found: Shape, facts: Facts) -> int | None:
+    """The first axis at which two shapes of one rank are not known to agree."""
+    if len(expected) != len(found):
+        return None
+    pairs = enumerate(zip(expected, found, strict=True))
+    return next((i for i, (x, y) in pairs if not items_equal(x, y, facts)), None)
 
 
 def walk_dims(type_: Type) -> Iterator[Dim]:
-    """Every dimension that stands in a type."""
+    """Every dimension of the tensors that a value of this type is sure to hold."""
     match type_:
         case TensorT(shape, _):
             yield from (item for item in shape if isinstance(item, Dim))
-        case OptionalT(inner):
-            yield from walk_dims(inner)
         case TupleT(items):
             for item in items:
                 yield from walk_dims(item)
         case StructT(_, fields):
             for _, item in fields:
                 yield from walk_dims(item)
+
+
+# --- hints ----------------------------------------------------------------------------------
+# Literals, `none` and calls take what they lack from the type that is expected of them: a hint,
+# not yet a demand.
+
+MARK = "?"
+"""Ends the name of a callee's generic while it is being inferred; no source name holds it."""
+
+_ANY_SHAPE: Shape = (Pack("…"),)
+
+
+def of_dtype(dtype: AnyDType) -> TensorT:
+    """The hint "something of this dtype"."""
+    return TensorT(_ANY_SHAPE, dtype)
+
+
+def is_dtype_only(hint: Type | None) -> bool:
+    return isinstance(hint, TensorT) and hint.shape == _ANY_SHAPE
+
+
+def dtype_of_hint(hint: Type | None) -> AnyDType | None:
+    """The dtype a number takes from a hint, seen through an optional."""
+    if isinstance(hint, OptionalT):
+        hint = hint.inner
+    if not isinstance(hint, TensorT):
+        return None
+    dtype = hint.dtype
+    return None if isinstance(dtype, DTypeVar) and dtype.name.endswith(MARK) else dtype
+
+
+def unmarked(hint: Type | None) -> Type | None:
+    """As much of a hint as doesn't hang on generics that are still being inferred.
+
+    An optional is kept as it is, for `none` to take.
+    """
+    if isinstance(hint, TensorT):
+        dtype = dtype_of_hint(hint)
+        if dtype is None:
+            return None
+        return of_dtype(dtype) if is_marked(TensorT(hint.shape, DType.BOOL)) else hint
+    if isinstance(hint, StructT):
+        return None if is_marked(hint) else hint
+    return hint
+
+
+def is_marked(type_: Type) -> bool:
+    """Whether a type holds generics that are still being inferred."""
+    match type_:
+        case TensorT(shape, dtype):
+            return str(dtype).endswith(MARK) or any(
+                item.name.endswith(MARK)
+                if isinstance(item, Pack)
+                else any(name.endswith(MARK) for name in item.variables())
+                for item in shape
+            )
+        case OptionalT(inner):
+            return is_marked(inner)
+        case TupleT(items):
+            return any(map(is_marked, items))
+        case StructT(_, fields):
+            return any(is_marked(item) for _, item in fields)
+    return False
