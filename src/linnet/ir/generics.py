@@ -39,6 +39,14 @@ def bound_dim(dim: Dim, binding: Binding) -> int:
     return value if value is not None else dim.evaluate(binding)  # type: ignore[arg-type]
 
 
+def bound_extent(dim: Dim, binding: Binding) -> int:
+    """A dim as an extent or a generic's value. Raises `DimError` where it would be negative."""
+    extent = bound_dim(dim, binding)
+    if extent < 0:
+        raise DimError(f"the dimension `{dim}` would be {extent}")
+    return extent
+
+
 def bound_dtype(dtype: AnyDType, binding: Binding) -> DType:
     if isinstance(dtype, DType):
         return dtype
@@ -60,7 +68,7 @@ def bound_shape(shape: Shape, binding: Binding) -> tuple[int, ...]:
         if isinstance(item, Pack):
             extents += bound_pack(item, binding)
         else:
-            extents.append(bound_dim(item, binding))
+            extents.append(bound_extent(item, binding))
     return tuple(extents)
 
 
@@ -73,7 +81,7 @@ def bound_value(value: GenericValue, binding: Binding) -> Bound:
     if isinstance(value, tuple):
         return bound_shape(value, binding)
     if isinstance(value, Dim):
-        return bound_dim(value, binding)
+        return bound_extent(value, binding)
     return bound_dtype(value, binding)
 
 

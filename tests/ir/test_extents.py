@@ -1,0 +1,31 @@
+"""Dimensions that the checker lets stand and only bound generics decide: none may be negative."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.ir.programs import Model, evaluate, floats
+
+ONE_LESS = """
+pub entry f<N: Dim>(x: Tensor[N; f32]) -> Tensor[N - 1; f32] { return fill([N - 1], 2) }
+"""
+
+
+def test_a_difference_is_an_extent() -> None:
+    np.testing.assert_array_equal(evaluate(ONE_LESS, floats(3)).result, [2, 2])
+
+
+def test_a_negative_extent_is_refused_when_its_generic_is_bound() -> None:
+    with pytest.raises(ValueError, match="`N - 1` would be -1"):
+        evaluate(ONE_LESS, floats(0))
+
+
+def test_so_is_a_negative_generic() -> None:
+    source = """
+block Inner<N: Dim> { param w: Tensor[N; f32] }
+pub block Outer<N: Dim> { sub inner: Inner<N - 2>
+    pub entry f() -> i64 { return 1 } }
+"""
+    with pytest.raises(ValueError, match="`N - 2` would be -1"):
+        Model.of(source, {"N": 1})
