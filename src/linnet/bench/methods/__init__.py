@@ -16,11 +16,11 @@ METHODS: dict[str, Listing] = {
     for listing in (
         Listing(
             "transformers", "transformers", "PyTorch", _HF,
-            needs=("torch", "transformers"), is_reference=True,
+            needs=("torch", "transformers", "accelerate"), is_reference=True,
         ),
         Listing(
             "transformers-compiled", "transformers, compiled", "PyTorch", _HF,
-            options=(("compile", "1"),), needs=("torch", "transformers"),
+            options=(("compile", "1"),), needs=("torch", "transformers", "accelerate"),
         ),
         Listing("linnet-torch", "Linnet, generated PyTorch", "PyTorch", _TORCH, needs=("torch",)),
         Listing(
