@@ -149,7 +149,8 @@ def test_generate_is_greedy_decoding() -> None:
     expected = greedy(model, ids, 6)
     out = model.run("generate", ids, N=6)
     assert out.result.tolist() == expected.tolist()
-    assert [op.attrs["trips"] for op in out.module.main.ops if op.kind == "while"] == [6]
+    assert [op.attrs["trips"] for op in out.module.main.ops if op.kind == "while"] == [5]
+    assert model.run("generate", ids, N=1).result.tolist() == expected[:, :1].tolist()
 
 
 def test_generate_until_ends_with_the_stop() -> None:
@@ -160,13 +161,27 @@ def test_generate_until_ends_with_the_stop() -> None:
     found, count = model.run("generate_until", ids, np.int32(stop), N=6).results
     assert count == given
     assert found[0].tolist() == expected[:given] + [stop] * (6 - given)
+    found, count = model.run("generate_until", ids, np.int32(expected[0]), N=6).results
+    assert count == 1 and found[0].tolist() == [expected[0]] * 6
+
+
+def test_generate_until_waits_for_every_row() -> None:
+    model, ids = tiny(batch=2), tokens(2, 3, seed=5)
+    expected = greedy(model, ids, 6)
+    stop = int(expected[0, 1])
+    found, count = model.run("generate_until", ids, np.int32(stop), N=6).results
+    ends = [row.tolist().index(stop) + 1 if stop in row else 6 for row in expected]
+    assert count == max(ends)
+    for row, greedily, end in zip(found, expected, ends, strict=True):
+        assert row.tolist() == greedily[:end].tolist() + [stop] * (6 - end)
 
 
 def test_sampling_follows_from_the_key() -> None:
     model, ids = tiny(), tokens(1, 3, seed=5)
     key = np.array([1, 2], np.int64)
-    cold = model.run("sample", ids, key, np.float32(1e-4), N=5).result
-    assert cold.tolist() == greedy(model, ids, 5).tolist()
+    for temperature in (0, 1e-4):
+        cold = model.run("sample", ids, key, np.float32(temperature), N=5).result
+        assert cold.tolist() == greedy(model, ids, 5).tolist()
     warm = [model.run("sample", ids, key, np.float32(2), N=5).result for _ in range(2)]
     other = model.run("sample", ids, key + 1, np.float32(2), N=5).result
     assert warm[0].tolist() == warm[1].tolist() != other.tolist()
