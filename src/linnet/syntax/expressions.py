@@ -167,6 +167,8 @@ def _generic_call(c: Cursor) -> tuple[ast.GenericArg, ...] | None:
             generics = parse_generic_args(c)
             found = (generics, c.position) if c.at("(") else None
         except Stop:
+            if c.token.kind == "error":
+                raise  # Neither reading goes past it, and it was reported.
             found = None
         finally:
             c.speculating -= 1
