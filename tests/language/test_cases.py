@@ -2,7 +2,8 @@
 
 A `.linnet` file here holds many cases. `//# title` starts one; `//~ CODE` stands on the line where
 a diagnostic with that code must start. A case without marks is accepted without a word. A case
-begins with `module case` unless it says `//! no module`.
+begins with `module case` unless it says `//! no module`. Each file in `accept/` is one case: a whole
+model, accepted.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ class Case:
 
 
 def read_cases() -> list[Case]:
-    cases = []
-    for path in sorted(Path(__file__).parent.glob("*.linnet")):
+    folder = Path(__file__).parent
+    cases = [
+        Case("accept", path.stem, path.read_text(encoding="utf-8"), Counter())
+        for path in sorted((folder / "accept").glob("*.linnet"))
+    ]
+    for path in sorted(folder.glob("*.linnet")):
         for part in re.split(r"^//# ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             title, _, text = part.partition("\n")
             if "//! no module" not in text:
