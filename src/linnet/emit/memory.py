@@ -31,7 +31,7 @@ from linnet.emit.bodies import (
     updated,
 )
 from linnet.emit.liveness import Around, Liveness, Use, liveness
-from linnet.ir.core import Value
+from linnet.ir.core import Op, Value
 from linnet.ir.rewrite import is_temporary
 
 
@@ -65,11 +65,13 @@ class Plan:
     snapshots: dict[int, list[Value]] = field(default_factory=dict)
     """By position: values to copy just before, since what they look at is about to be written."""
     copied: set[Value] = field(default_factory=set)
-    """Views, or loop variables, to copy when they are made."""
+    """Views, loop variables, and what loops and branches give, to copy when they are made."""
     bound: dict[Value, Root] = field(default_factory=dict)
     """Loop variables, and outputs of loops and branches, that live in one buffer throughout."""
     rebound: set[Value] = field(default_factory=set)
     """Bound loop variables whose next value must be moved to their buffer as an iteration ends."""
+    taken: set[Value] = field(default_factory=set)
+    """Those local ones that take the next value's memory; the others copy it."""
     stored: dict[int, Root] = field(default_factory=dict)
     """Positions of new states (`Liveness.end + i`) that must be stored at the end."""
     fused: set[Value] = field(default_factory=set)
@@ -99,7 +101,7 @@ def plan(expanded: Expanded, summaries: Mapping[str, Summary]) -> Plan:
         if not analysis.changed:
             break
     found = analysis.plan
-    _fuse(expanded, found, analysis.writes)
+    _fuse(expanded, found, analysis.writes, analysis.reads)
     found.summary = Summary(
         tuple(
             frozenset(
@@ -153,6 +155,8 @@ class _Analysis:
         self.place: dict[Value, Root] = {}
         self.current: dict[Root, Value | None] = {}
         self.writes: list[tuple[int, Root]] = []
+        self.reads: dict[Value, Roots] = {}
+        """For what each step gives, the buffers that its operands share when it runs."""
         self.plan = Plan(live, self.place, copied=copied, roots=self.roots)
         for value, position in frozen.items():
             self.plan.snapshots.setdefault(position, []).append(value)
@@ -194,7 +198,7 @@ class _Analysis:
             self.fresh(value)
 
     def sharing(self, values: tuple[Value, ...]) -> Roots:
-        return frozenset().union(*(self.roots[value] for value in values))
+        return frozenset[Root]().union(*(self.roots[value] for value in values))
 
     # Nodes.
 
@@ -210,18 +214,22 @@ class _Analysis:
 
     def step(self, step: Step, around: Around) -> None:
         op = step.op
+        self.reads.update((value, self.sharing(op.inputs)) for value in op.outputs)
         changes = updated(step)
         calls = step.callee is not None and step.kernel is None
         if calls:
             assert step.callee is not None
             shares = self.summaries[step.callee.name].shares
+            first = len(step.callee.inputs) + len(step.callee.weights)
+            for value in op.inputs[first:]:
+                root = self.place.get(value)
+                if root is None or root.kind != "state" or self.current.get(root) is not value:
+                    raise MustInline(step.callee.name)
             for target, output in changes:
                 root = self.place.get(target)
-                if not self.is_current(target, root, around) or (root and root.kind != "state"):
+                if root is None or not self.is_current(target, root, around):
                     raise MustInline(step.callee.name)
-                assert root is not None
-                others = tuple(v for v in op.inputs if v is not target)
-                self.write(root, step.position, around, output, others)
+                self.write(root, step.position, around, output, _others(op, target))
                 self.plan.in_place.add(step)
             for value, operands in zip(op.outputs, shares, strict=False):
                 if operands:
@@ -246,9 +254,7 @@ class _Analysis:
     def update(self, step: Step, target: Value, output: Value, around: Around) -> None:
         root = self.place.get(target)
         position = step.position
-        others = tuple(v for v in step.op.inputs if v is not target)
-        if step.op.inputs.count(target) > 1:
-            others += (target,)
+        others = _others(step.op, target)
         good = self.is_current(target, root, around)
         if good and root is not None:
             live = self.live.after(target, position, around)
@@ -351,15 +357,37 @@ class _Analysis:
                     known = self.shared.get(variable, frozenset())
                     self.shared[variable] = known | gained
                     self.changed = True
-                self.roots[output] = self.roots[variable]
+                self.view(output, self.roots[variable])
             elif self.place.get(result) == root and self.current.get(root) is result:
                 self.own(output, root)
             else:
                 self.plan.rebound.add(variable)
                 if root.kind == "state":
-                    self.write(root, loop.end, around, output, ())
+                    # The other variables get their next values after the store.
+                    others = tuple(
+                        result
+                        for variable, result in zip(loop.carried, loop.body.results, strict=True)
+                        if self.bound_kind(variable) != "state"
+                    )
+                    self.write(root, loop.end, inside, output, others)
                 else:
+                    if self.is_taken(result, loop):
+                        self.plan.taken.add(variable)
                     self.own(output, root)
+
+    def bound_kind(self, variable: Value) -> str | None:
+        root = self.plan.bound.get(variable)
+        return root.kind if root is not None else None
+
+    def is_taken(self, result: Value, loop: Loop) -> bool:
+        """Whether a loop variable may have a result's own memory: nothing else has it."""
+        root = Root("local", result)
+        sharing = [value for value in loop.body.results if root in self.roots[value]]
+        return (
+            self.place.get(result) == root
+            and self.live.home.get(result) is loop.body
+            and sharing == [result]
+        )
 
     def branch(self, branch: Branch, around: Around) -> None:
         inside = (*around, branch)
@@ -374,15 +402,28 @@ class _Analysis:
             else:
                 self.current.setdefault(root, value)
         self.freeze(branch.end)
-        for output, *results in zip(
-            branch.outputs, branch.then.results, branch.otherwise.results, strict=True
-        ):
+        given = list(
+            zip(branch.outputs, branch.then.results, branch.otherwise.results, strict=True)
+        )
+        plain = tuple(output for output, *_ in given if output not in self.lineage)
+        for output, *results in given:
+            if output in plain:
+                self.view(output, self.sharing(tuple(results)))
+        for output, *results in given:
             root = self.lineage.get(output)
             if root is None:
-                self.roots[output] = self.sharing(tuple(results))
                 continue
             self.plan.bound[output] = root
-            self.write(root, branch.end, around, output, ())
+            if all(self.place.get(result) == root for result in results):
+                self.own(output, root)
+            else:
+                self.write(root, branch.end, inside, output, plain)
+
+
+def _others(op: Op, target: Value) -> tuple[Value, ...]:
+    """The operands of an update besides its target; the target too where it is also one."""
+    others = tuple(v for v in op.inputs if v is not target)
+    return (*others, target) if op.inputs.count(target) > 1 else others
 
 
 def _loops(around: Around) -> tuple[Loop, ...]:
@@ -455,15 +496,19 @@ def _chain(
 # --- fusing ---------------------------------------------------------------------------------
 
 
-def _fuse(expanded: Expanded, found: Plan, writes: list[tuple[int, Root]]) -> None:
+def _fuse(
+    expanded: Expanded,
+    found: Plan,
+    writes: list[tuple[int, Root]],
+    shared: Mapping[Value, Roots],
+) -> None:
     """Decides which expressions are written where they are used, last ones first."""
     live = found.live
     evaluated: dict[Value, int] = {}
     reads: dict[Value, Roots] = {}
     for value, step in live.maker.items():
-        parts = [found.roots.get(v, frozenset()) for v in step.op.inputs]
-        parts += [reads[v] for v in step.op.inputs if v in reads]
-        reads[value] = frozenset().union(*parts)
+        parts = [reads[v] for v in step.op.inputs if v in reads]
+        reads[value] = shared[value].union(*parts)
     for value, step in sorted(live.maker.items(), key=lambda item: -item[1].position):
         uses = live.uses.get(value, [])
         if not uses or not _may_fuse(value, step, uses, found, expanded):

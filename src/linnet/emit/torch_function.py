@@ -85,9 +85,13 @@ class FunctionEmitter:
         self.current: Body | None = None
         self.bindings: dict[Value, Operand] = {}
         self.deferred: set[Value] = set()
-        self.holders: dict[str, Value] = {}
-        """For each name, the value it holds or held last."""
+        self.states: dict[Value, Operand] = {}
+        """For each state's old value, the buffer that it lives in."""
+        self.holders: dict[str, list[Value]] = {}
+        """For each name, the values it holds or held."""
         self.names: dict[Value, str] = {}
+        self.variables: dict[Value, str] = {}
+        """The names of loop variables."""
         self.kept: list[str] = []
         """The names of loop variables around what is written, for what becomes their next value."""
         self.heirs: dict[Value, Value] = {}
@@ -109,6 +113,7 @@ class FunctionEmitter:
         for slot in (*function.weights, *function.states):
             code = Code(self.tree.path(slot.path))
             self.bindings[slot.value] = Operand(code, slot.value.type, slot.value.type.shape)
+            self.states[slot.value] = self.bindings[slot.value]
         return found
 
     def write(self, arrays: Mapping[str, int]) -> list[Statement]:
@@ -138,7 +143,7 @@ class FunctionEmitter:
     def store(self, root: Root, value: Value) -> None:
         """Copies a state's new value into its buffer."""
         source = self.context.whole(self.operand(value))
-        self.add(method(self.bindings[root.value].code, "copy_", source.text).text)
+        self.add(method(self.states[root.value].code, "copy_", source.text).text)
 
     # Names and operands.
 
@@ -154,8 +159,8 @@ class FunctionEmitter:
         else:
             count, form = 1, base + "_{}"
         variable = self.heirs.get(value)
-        if variable in self.names and self.plan.alive.get(variable, -1) <= position and not apart:
-            return self.names[variable]
+        if variable in self.variables and self.plan.alive.get(variable, -1) <= position and not apart:
+            return self.variables[variable]
         name = base
         while not self.is_free(name, position, apart):
             count += 1
@@ -180,14 +185,12 @@ class FunctionEmitter:
     def is_free(self, name: str, position: int, apart: bool) -> bool:
         if name in self.reserved or name in self.kept or keyword.iskeyword(name):
             return False
-        holder = self.holders.get(name)
-        if holder is None:
-            return True
-        last = self.plan.alive.get(holder, -1)
+        holders = self.holders.get(name, ())
+        last = max((self.plan.alive.get(holder, -1) for holder in holders), default=-1)
         return last < position or (last == position and not apart)
 
     def bind_name(self, value: Value, name: str, shape: tuple[int, ...] | None = None) -> None:
-        self.holders[name] = value
+        self.holders.setdefault(name, []).append(value)
         self.names[value] = name
         actual = value.type.shape if shape is None else shape
         self.bindings[value] = Operand(Code(name), value.type, actual)
@@ -380,13 +383,15 @@ class FunctionEmitter:
         start = loop.initial[0] if loop.initial else None
         first = self.operand(start).value if start is not None else None
         counted = loop.trips >= 0 and isinstance(first, int)
+        kept = len(self.kept)
         for i, (variable, initial) in enumerate(zip(loop.carried, loop.initial, strict=True)):
             if counted and i == 0:
                 continue
             self.start(loop, variable, initial, loop.body.results[i])
+            if variable in self.names:
+                self.variables[variable] = self.names[variable]
+                self.kept.append(self.names[variable])
         outside, self.statements = self.statements, []
-        kept = len(self.kept)
-        self.kept += [self.names[v] for v in loop.carried if v in self.names]
         self.heirs.update(zip(loop.body.results, loop.carried, strict=True))
         if counted:
             assert isinstance(first, int)
@@ -403,12 +408,16 @@ class FunctionEmitter:
                 assert isinstance(first, int)
                 self.bindings[output] = constant(output.type, first + loop.trips)
                 continue
-            self.bindings[output] = replace(self.bindings[variable], type=output.type)
-            if variable in self.names:
-                self.bind_name(output, self.names[variable], self.bindings[variable].shape)
-            self.bindings[output] = replace(
-                self.bindings[output], number=self.bindings[variable].number
-            )
+            root = self.plan.bound.get(variable)
+            if root is not None and root.kind == "state":
+                self.bindings[output] = replace(self.states[root.value], type=output.type)
+                continue
+            self.bind_name(output, self.variables[variable])
+            number = self.bindings[variable].number
+            self.bindings[output] = replace(self.bindings[output], number=number)
+            if output in self.plan.copied:
+                name = self.names[output]
+                self.add(f"{name} = {name}.clone()", _COPIED)
 
     def count(self, loop: Loop, first: int) -> str:
         """The header of a loop with a known number of iterations."""
@@ -446,7 +455,7 @@ class FunctionEmitter:
             self.bindings[variable] = replace(operand, type=variable.type)
             return
         held = self.names.get(initial)
-        if held is not None and self.holders[held] is not initial:
+        if held is not None and self.holders[held][-1] is not initial:
             held = None
         copied = variable in self.plan.copied and not operand.number
         dead = self.plan.alive.get(initial, -1) <= loop.position
@@ -491,15 +500,13 @@ class FunctionEmitter:
             if root is not None and root.kind == "state":
                 stores.append((root, result))
                 continue
-            operand, name = self.operand(result), self.names[variable]
+            operand, name = self.operand(result), self.variables[variable]
             number = self.bindings[variable].number
             code = operand.code if number else self.context.whole(operand)
-            fresh = result in self.deferred or self.plan.place.get(result) == Root("local", result)
-            if (
-                not number
-                and not operand.number
-                and (variable in self.plan.copied or (root is not None and not fresh))
-            ):
+            owned = variable in self.plan.copied or (
+                root is not None and variable not in self.plan.taken
+            )
+            if owned and not number and not operand.number:
                 code = method(code, "clone")
             if code.text != name:
                 names.append(name)
@@ -530,7 +537,7 @@ class FunctionEmitter:
         for output in branch.outputs:
             if output not in self.plan.bound and self.plan.live.uses.get(output):
                 names[output] = self.fresh(output, branch.position, apart=True)
-                self.holders[names[output]] = output
+                self.holders.setdefault(names[output], []).append(output)
         outside = self.statements
         suites = []
         for body in (branch.then, branch.otherwise):
@@ -540,6 +547,8 @@ class FunctionEmitter:
             for output, result in zip(branch.outputs, body.results, strict=True):
                 if output in names:
                     code = self.context.whole(self.operand(result))
+                    if output in self.plan.copied:
+                        code = method(code, "clone")
                     if code.text != names[output]:
                         self.add(f"{names[output]} = {code.text}")
                 root = self.plan.bound.get(output)
@@ -555,7 +564,7 @@ class FunctionEmitter:
         for output in branch.outputs:
             root = self.plan.bound.get(output)
             if root is not None:
-                self.bindings[output] = replace(self.bindings[root.value], type=output.type)
+                self.bindings[output] = replace(self.states[root.value], type=output.type)
             elif output in names:
                 self.bind_name(output, names[output])
 
