@@ -459,6 +459,12 @@ _STEPS = 600
 """How many sums a search for one may look at, at each depth: enough for any proof that a person
 would write, little enough for an error to come at once."""
 
+_EXPANSIONS = 3
+"""How many equations may show together that a division is even."""
+
+_CASES = 32
+"""How many cases a proof may tell apart."""
+
 
 def compare(op: str, a: int, b: int) -> bool:
     """A comparison of two integers by its source operator."""
@@ -593,9 +599,10 @@ class Facts:
 
     def _cases(self, p: Dim) -> list[tuple[Facts, Dim]] | None:
         """`p` once for each item its first `min` or `max` may be, with what that tells."""
-        extreme = next((a for a in p.atoms() if isinstance(a, Extreme)), None)
-        if extreme is None:
+        extremes = dict.fromkeys(a for a in p.atoms() if isinstance(a, Extreme))
+        if not extremes or math.prod(len(e.items) for e in extremes) > _CASES:
             return None
+        extreme = next(iter(extremes))
         cases = []
         for item in extreme.items:
             facts = self
@@ -675,24 +682,50 @@ class Facts:
     def _even(self, numerator: Dim, denominator: Dim) -> Dim | None:
         """`numerator / denominator` where a rule read backwards makes it even: `B * H / Heads` is
         `B * (H / Heads)` once `Heads` divides `H`."""
-        for lead, coefficient, rest in self._rules:
-            if len(rest.terms) != 1:
-                continue
-            (target, target_coefficient) = rest.terms[0]
-            if target_coefficient != 1 or not any(isinstance(a, Quotient) for a in lead):
-                continue
+        for lead, target in self._expansions:
             expanded = Dim({})
             for monomial, c in numerator.terms:
                 left = _remove(monomial, target)
                 term = Dim({monomial: c})
                 if left is not None and _exact_quotient(term, denominator) is None:
-                    term = Dim({left: c}) * Dim({lead: coefficient})
+                    term = Dim({left: c}) * lead
                 expanded = expanded + term
             if expanded != numerator:
                 exact = _exact_quotient(expanded, denominator)
                 if exact is not None:
                     return exact
+        total = Dim({})
+        for monomial, c in numerator.terms:
+            exact = self._even_term(Dim({monomial: c}), denominator, _EXPANSIONS)
+            if exact is None:
+                return None
+            total = total + exact
+        return total
+
+    def _even_term(self, term: Dim, denominator: Dim, depth: int) -> Dim | None:
+        """The same for one term, by several rules: 2 divides `H` if it divides `G`, which does."""
+        exact = _exact_quotient(term, denominator)
+        if exact is not None or depth == 0 or len(term.terms) != 1:
+            return exact
+        ((monomial, c),) = term.terms
+        for lead, target in self._expansions:
+            left = _remove(monomial, target)
+            if left is not None:
+                exact = self._even_term(Dim({left: c}) * lead, denominator, depth - 1)
+                if exact is not None:
+                    return exact
         return None
+
+    @cached_property
+    def _expansions(self) -> list[tuple[Dim, Monomial]]:
+        """Rules read backwards: `Heads * (H / Heads)` for `H`."""
+        return [
+            (Dim({lead: coefficient}), rest.terms[0][0])
+            for lead, coefficient, rest in self._rules
+            if len(rest.terms) == 1
+            and rest.terms[0][1] == 1
+            and any(isinstance(atom, Quotient) for atom in lead)
+        ]
 
     # Inequalities.
 
@@ -795,10 +828,13 @@ class _Search:
                     continue
                 # k * p - j * scale * fact cancels the term; k, j > 0 keep the sign of p.
                 divisor = math.gcd(coefficient, c)
-                k, j = abs(c) // divisor, abs(coefficient) // divisor
-                rest = (p if k == 1 else p * k) - fact * Dim({scale: j})
-                if self.sums_to(rest, depth - 1):
-                    return True
+                steps = [(abs(c) // divisor, abs(coefficient) // divisor)]
+                if abs(c) < abs(coefficient):
+                    steps.append((1, 1))  # Another fact may cancel what is left.
+                for k, j in steps:
+                    rest = (p if k == 1 else p * k) - fact * Dim({scale: j})
+                    if self.sums_to(rest, depth - 1):
+                        return True
         return False
 
 
