@@ -21,14 +21,14 @@ SPACE = [" ", "\n", "\t", "\r\n", " /* /* */ */ ", " // x\n", " /***/", " //// x
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(seeds)
 def test_a_file(seed: int) -> None:
     file = trees.Maker(seed).file()
     assert trees.tree(trees.parsed(unparse.file(file))) == trees.tree(file)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(seeds)
 def test_an_expression(seed: int) -> None:
     node = trees.Maker(seed).expr()

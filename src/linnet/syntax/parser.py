@@ -18,7 +18,7 @@ from linnet.syntax.expressions import (
     parse_type,
     separated,
 )
-from linnet.syntax.tokens import tokenize
+from linnet.syntax.tokens import RESERVED, tokenize
 
 ITEMS = ("const", "type", "struct", "enum", "fn", "op", "entry", "block")
 MEMBERS = ("param", "buffer", "state", "sub")
@@ -34,6 +34,7 @@ def parse(source: SourceFile, diagnostics: Diagnostics) -> ast.File:
     """The syntax tree of a file; whatever could be read where there are mistakes."""
     c = Cursor(source, tokenize(source, diagnostics), diagnostics)
     start = c.token.span
+    resume_at = ("module", "use", "pub", "extern", *ITEMS, *RESERVED)
     module: list[ast.Name] = []
     uses: list[ast.Use] = []
     items: list[ast.Item] = []
@@ -41,21 +42,23 @@ def parse(source: SourceFile, diagnostics: Diagnostics) -> ast.File:
     def header() -> None:
         if not c.at("module"):
             help = "put `module name` first, as in `module tiny_lm`"
-            raise c.fail("E1102", "a file starts with its `module` line", c.token.span, help)
+            stop = c.fail("E1102", "a file starts with its `module` line", c.token.span, help)
+            if c.at(*resume_at):
+                return
+            raise stop
         c.advance()
         module.extend(_path(c))
 
     def use_or_item() -> None:
         if c.at("use"):
             if items:
-                c.report("E1101", "an import stands before all else", c.token.span)
+                c.report("E1101", "imports stand before all else", c.token.span)
             uses.append(_use(c))
         elif c.at("module") and not module:
             header()
         else:
             items.append(_item(c))
 
-    resume_at = ("module", "use", "pub", *ITEMS)
     _recovering(c, header, resume_at)
     while not c.at_end:
         before = c.position
@@ -74,7 +77,7 @@ def _recovering(c: Cursor, action: Callable[[], object], resume_at: tuple[str, .
         action()
     except Stop:
         c.nesting = nesting
-        if c.position == start and not c.at_end and not c.at("}", *resume_at):
+        if c.position == start and not c.at("}"):
             c.advance()
         _skip(c, start, resume_at)
 
@@ -102,7 +105,7 @@ def _skip(c: Cursor, start: int, resume_at: tuple[str, ...]) -> None:
                 return
         elif c.at("{"):
             inner += 1
-        elif not inner and c.token.kind == "keyword":
+        elif not inner and c.token.kind in ("keyword", "reserved"):
             starts_line = c.starts_line()
             word = c.token.text
             if starts_line and (word in resume_at or word in DECLARATIONS):
@@ -409,7 +412,7 @@ def _body(c: Cursor) -> ast.Body:
             c.leave()
             return ast.Body(tuple(statements), c.since(start))
         before = c.position
-        _recovering(c, statement, STATEMENTS)
+        _recovering(c, statement, (*STATEMENTS, "yield"))
         c.pass_semicolons()
         if c.position == before:
             break
@@ -467,7 +470,7 @@ def _statement_help(c: Cursor) -> str | None:
 
 def _stray_expression(c: Cursor) -> Stop:
     """Says why an expression is no statement."""
-    start = c.token
+    before, start = c.previous.text, c.token
     expression = parse_expression(c)
     if c.at("=", ":"):
         if isinstance(expression, ast.Index):
@@ -477,7 +480,8 @@ def _stray_expression(c: Cursor) -> Stop:
         else:
             help = "only a `var` or the block's own `state` is assigned, by its bare name"
         return c.fail("E1101", "this can't be assigned", expression.span, help)
-    help = OTHER_WORDS.get(start.text, "name it with `let`, or give it back with `return`")
+    help = OTHER_WORDS.get(start.text) or OTHER_WORDS.get(before)
+    help = help or "name it with `let`, or give it back with `return`"
     span = start.span.to(expression.span)
     return c.fail("E1101", "a bare expression is no statement", span, help)
 
