@@ -95,8 +95,13 @@ class Diagnostics:
     _seen: set[tuple[str, str, int, int]] = field(default_factory=set)
     _errors: int = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether further errors would be dropped, so that nobody need look for their help."""
+        return self._errors >= MAX_ERRORS
+
     def add(self, diagnostic: Diagnostic) -> None:
-        if self._errors >= MAX_ERRORS:
+        if self.is_full:
             return
         span = diagnostic.span
         if span is not None:

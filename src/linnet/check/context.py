@@ -203,7 +203,8 @@ class Context:
     # Names that aren't there.
 
     def undeclared(self, name: str, span: Span, extra: Iterable[str] = ()) -> Failed:
-        if self.block is not None and name in self.checker.bad_members.get(self.block.key, ()):
+        is_bad = self.block and name in self.checker.bad_members.get(self.block.key, ())
+        if is_bad or self.diagnostics.is_full:
             return Failed()
         candidates = {n for level in self.locals for n in level}
         candidates |= {*self.generics, *self.scope.names(), *PRELUDE_FUNCTIONS, *extra}
@@ -215,9 +216,13 @@ class Context:
         return self.fail("E1201", f"`{name}` is not declared", span, help=help)
 
 
+_MAX_CANDIDATES = 300
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A help line with what comes close, or None."""
-    close = difflib.get_close_matches(name, sorted(candidates), n=2, cutoff=0.7)
+    near = sorted(c for c in candidates if abs(len(c) - len(name)) <= 2)[:_MAX_CANDIDATES]
+    close = difflib.get_close_matches(name, near, n=2, cutoff=0.7)
     return f"did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else None
 
 

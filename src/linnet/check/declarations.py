@@ -10,6 +10,7 @@ from linnet.check.resolve import (
     add_generics,
     declare_generics,
     outer_context,
+    refuse_too_many_parts,
     resolve_type,
     resolve_where,
 )
@@ -70,6 +71,7 @@ def _struct(checker: Checking, entity: Entity) -> Signature:
     generics = declare_generics(ctx, decl.generics)
     _refuse_twice(ctx, [field.name for field in decl.fields], "field")
     types = _all_types(ctx, [field.type for field in decl.fields])
+    refuse_too_many_parts(ctx, types, decl.name.span)
     fields = tuple(
         (field.name.text, type_) for field, type_ in zip(decl.fields, types, strict=True)
     )

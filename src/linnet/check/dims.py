@@ -68,6 +68,10 @@ class Quotient:
     def __str__(self) -> str:
         return self._text
 
+    def remainder(self) -> str:
+        """What the division leaves, as in source."""
+        return f"{_factor(self.numerator, '/')} % {_factor(self.denominator, '*/')}"
+
 
 class Extreme:
     """`min(…)` or `max(…)` of two or more dims, flattened, each once, in a fixed order."""
@@ -777,9 +781,7 @@ class Facts:
 
     def _search(self, p: Dim, known: Sequence[Dim], deepest: int) -> bool:
         """Short proofs first: most need one fact or two."""
-        return any(
-            _Search(self, known).sums_to(p, depth) for depth in range(1, deepest + 1)
-        )
+        return any(_Search(self, known).sums_to(p, depth) for depth in range(1, deepest + 1))
 
     def _about(self, quotient: Quotient) -> list[Dim]:
         """`0 <= n - d * (n / d) <= d - 1`; and `n / d >= 1` where the product is known positive."""

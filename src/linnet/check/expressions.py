@@ -19,9 +19,11 @@ from linnet.check.scope import Failed
 from linnet.check.typed import AnyDType, DTypeVar, OptionalT, TensorT, Type
 from linnet.check.types import (
     BOOL,
+    MAX_PARTS,
     differing_axis,
     dtype_of_hint,
     dtypes_of,
+    has_too_many_parts,
     mismatch,
     show,
     types_equal,
@@ -254,7 +256,10 @@ def _tuple(ctx: Context, expr: ast.TupleExpr, expected: Type | None) -> Node:
     if isinstance(expected, typed.TupleT) and len(expected.items) == len(expr.items):
         hints = [unmarked(item) for item in expected.items]
     items = tuple(check_value(ctx, e, h) for e, h in zip(expr.items, hints, strict=True))
-    return typed.MakeTuple(items, typed.TupleT(tuple(i.type for i in items)), expr.span)
+    types = tuple(item.type for item in items)
+    if has_too_many_parts(*types):
+        raise ctx.fail("E2190", f"a tuple of more than {MAX_PARTS} tensors", expr.span)
+    return typed.MakeTuple(items, typed.TupleT(types), expr.span)
 
 
 @rule(ast.SomeExpr)

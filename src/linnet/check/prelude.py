@@ -26,7 +26,7 @@ from linnet.check.operators import (
     require_one_dtype,
     same_dtype,
 )
-from linnet.check.resolve import pack_of, plural
+from linnet.check.resolve import plural, resolve_shape
 from linnet.check.scope import ELEMENTWISE_FLOAT
 from linnet.check.typed import AnyDType, DTypeVar, Pack, Shape, TensorT, Type
 from linnet.check.types import (
@@ -205,10 +205,7 @@ def _dims_list(ctx: Context, expr: ast.Expr, name: str) -> Shape:
             expr.span,
             help=f"as in `{_USE[name]}`",
         )
-    return tuple(
-        pack_of(ctx, item) if isinstance(item, ast.Spread) else check_extent(ctx, item)
-        for item in expr.items
-    )
+    return resolve_shape(ctx, expr.items)
 
 
 def _operand(
@@ -245,7 +242,7 @@ def _missing_fact(ctx: Context, have: Dim, want: Dim) -> str | None:
     have, want = ctx.facts.simplify(have), ctx.facts.simplify(want)
     for atom in [*have.atoms(), *want.atoms()]:
         if isinstance(atom, Quotient):
-            return f"add `where {atom.numerator} % {atom.denominator} == 0`"
+            return f"add `where {atom.remainder()} == 0`"
     if ctx.facts.refutes("==", have, want) or "*" in _names_with_packs(have, want):
         return None
     return f"add `where {have} == {want}`"

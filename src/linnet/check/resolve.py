@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from linnet.check import typed
 from linnet.check.context import Context, Flex
 from linnet.check.dims import Dim, Facts
@@ -32,7 +34,7 @@ from linnet.check.typed import (
     TupleT,
     Type,
 )
-from linnet.check.types import Binding, show
+from linnet.check.types import MAX_PARTS, Binding, has_too_many_parts, show
 from linnet.diagnostics import Note, Span
 from linnet.dtypes import KINDS
 from linnet.syntax import ast
@@ -59,9 +61,11 @@ def resolve_type(ctx: Context, type_: ast.Type, *, block_allowed: bool = False) 
     """What a written type means; a block's only where `block_allowed`."""
     match type_:
         case ast.TensorType(dims, dtype, _):
-            return TensorT(_shape(ctx, dims), _dtype(ctx, dtype))
+            return TensorT(resolve_shape(ctx, dims), _dtype(ctx, dtype))
         case ast.TupleType(items, _):
-            return TupleT(tuple(resolve_type(ctx, item) for item in items))
+            parts = tuple(resolve_type(ctx, item) for item in items)
+            refuse_too_many_parts(ctx, parts, type_.span)
+            return TupleT(parts)
         case ast.OptionalType(inner, span):
             resolved = resolve_type(ctx, inner, block_allowed=block_allowed)
             if isinstance(resolved, OptionalT):
@@ -81,12 +85,18 @@ def resolve_type(ctx: Context, type_: ast.Type, *, block_allowed: bool = False) 
             return _named(ctx, type_, block_allowed)
 
 
-def _shape(ctx: Context, dims: tuple[ast.Expr, ...]) -> typed.Shape:
+def resolve_shape(ctx: Context, dims: tuple[ast.Expr, ...]) -> typed.Shape:
+    """`B, S, *R` as a shape, with at most one pack."""
     items: list[typed.ShapeItem] = []
     for dim in dims:
         if isinstance(dim, ast.Spread):
             if any(isinstance(item, Pack) for item in items):
-                raise ctx.fail("E3106", "one pack stands in a shape", dim.span)
+                raise ctx.fail(
+                    "E3106",
+                    "one pack stands in a shape",
+                    dim.span,
+                    help="which axes would be whose could not be told",
+                )
             items.append(pack_of(ctx, dim))
         elif isinstance(dim, ast.NameExpr) and isinstance(ctx.generics.get(dim.text), Pack):
             raise ctx.fail(
@@ -95,6 +105,11 @@ def _shape(ctx: Context, dims: tuple[ast.Expr, ...]) -> typed.Shape:
         else:
             items.append(check_extent(ctx, dim))
     return tuple(items)
+
+
+def refuse_too_many_parts(ctx: Context, parts: Sequence[Type], span: Span) -> None:
+    if has_too_many_parts(*parts):
+        raise ctx.fail("E2190", f"a type of more than {MAX_PARTS} tensors", span)
 
 
 def pack_of(ctx: Context, spread: ast.Spread) -> Pack:
@@ -301,10 +316,7 @@ def _shape_value(
         return (pack_of(ctx, arg),)
     if not isinstance(arg, ast.ArrayExpr):
         raise _wrong_kind(ctx, arg, param, found)
-    return tuple(
-        pack_of(ctx, item) if isinstance(item, ast.Spread) else check_extent(ctx, item)
-        for item in arg.items
-    )
+    return resolve_shape(ctx, arg.items)
 
 
 def _wrong_kind(ctx: Context, arg: ast.GenericArg, param: GenericParam, found: str) -> Failed:

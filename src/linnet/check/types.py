@@ -259,6 +259,27 @@ def differing_axis(expected: Shape, found: Shape, facts: Facts) -> int | None:
     return next((i for i, (x, y) in pairs if not items_equal(x, y, facts)), None)
 
 
+MAX_PARTS = 1000
+"""How many tensors a tuple or struct may hold, all the way down."""
+
+
+def has_too_many_parts(*types: Type) -> bool:
+    """Whether types hold more than `MAX_PARTS` tensors, looking at no more than that."""
+    pending, seen = list(types), 0
+    while pending:
+        match pending.pop():
+            case TupleT(items):
+                pending += items
+            case StructT(_, fields):
+                pending += [type_ for _, type_ in fields]
+            case OptionalT(inner):
+                pending.append(inner)
+        seen += 1
+        if seen > MAX_PARTS:
+            return True
+    return False
+
+
 def walk_dims(type_: Type) -> Iterator[Dim]:
     """Every dimension of the tensors that a value of this type is sure to hold."""
     match type_:
