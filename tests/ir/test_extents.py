@@ -29,3 +29,15 @@ pub block Outer<N: Dim> { sub inner: Inner<N - 2>
 """
     with pytest.raises(ValueError, match="`N - 2` would be -1"):
         Model.of(source, {"N": 1})
+
+
+def test_an_affine_access_of_no_elements_starts_nowhere() -> None:
+    source = """
+pub entry f<N: Dim>(x: Tensor[2 * N; f32], y: Tensor[N; f32]) -> Tensor[N; f32] {
+    let z[n] = x[2 * n] + x[2 * n + 1] + y[n]
+    return z
+}"""
+    assert evaluate(source, floats(0), floats(0)).result.shape == (0,)
+    np.testing.assert_allclose(
+        evaluate(source, np.float32([1, 2, 3, 4]), np.float32([10, 20])).result, [13, 27]
+    )

@@ -61,8 +61,9 @@ def lower_access(notation: Notation, expr: typed.Access) -> Labelled:
         match axis:
             case _Kept(label, start, step):
                 count = extents[label]
-                stop = start + step * (count - 1) + 1 if count else start
-                bounds.append((start, stop, step))
+                # Of no elements even the first may be beyond the end.
+                whole = (start, start + step * (count - 1) + 1, step)
+                bounds.append(whole if count else (0, 0, 1))
                 kept.append(label)
             case _Picked(position):
                 bounds.append((position, position + 1, 1))
