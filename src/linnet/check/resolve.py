@@ -12,6 +12,7 @@ from linnet.check.names import ARTICLES, describe_generic, find_in_module
 from linnet.check.scope import (
     DTYPE_NAMES,
     KIND_NAMES,
+    PRELUDE,
     PRELUDE_TYPES,
     AliasInfo,
     BlockInfo,
@@ -380,7 +381,7 @@ def _check_generic(ctx: Context, generic: ast.Generic) -> None:
         raise ctx.fail(
             "E2111", f"a generic of kind `{kind}` is written `{right}`", generic.span
         )
-    if name.text in PRELUDE_TYPES:
+    if name.text in PRELUDE:
         raise ctx.fail(
             "E1207", f"`{name.text}` is a prelude name", name.span, help="choose another name"
         )
