@@ -8,6 +8,7 @@ collect them in a `Diagnostics` list; `render` prints them for a terminal, `to_j
 from __future__ import annotations
 
 import bisect
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -186,8 +187,8 @@ def _excerpt(span: Span, label: str, gutter: int, mark: str) -> list[str]:
     width = max(1, min(span.end - span.start, len(text) - column + 1))
     cut = max(0, column - _MAX_LINE // 2) if len(text) > _MAX_LINE else 0
     shown = printable(text[cut : cut + _MAX_LINE])
-    indent = len(printable(text[cut : column - 1]))
-    under = len(printable(text[column - 1 : column - 1 + width])) or 1
+    indent = _columns(printable(text[cut : column - 1]))
+    under = _columns(printable(text[column - 1 : column - 1 + width])) or 1
     pad = " " * gutter
     carets = f"{' ' * indent}{mark * min(under, _MAX_LINE)}"
     return [
@@ -199,10 +200,20 @@ def _excerpt(span: Span, label: str, gutter: int, mark: str) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Text safe for a terminal: tabs as four spaces, control characters as `\\xNN`."""
+    """Text safe for a terminal: tabs as four spaces, what can't be seen as `\\u{…}`."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
-        "    " if c == "\t" else c if c.isprintable() else f"\\x{ord(c):02x}" for c in text
+        "    " if c == "\t" else c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text
     )
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes: wide characters two, accents none."""
+    if text.isascii():
+        return len(text)
+    marks = sum(unicodedata.combining(c) > 0 for c in text)
+    return len(text) - marks + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
 
 
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, object]]:

@@ -56,18 +56,19 @@ def load_program(path: Path, diagnostics: Diagnostics) -> Sources:
 
     Reports what can't be found (E1202), read (E5001) or parsed; the result holds the rest.
     """
-    loader = _Loader(diagnostics, {_real(path): str(path)})
     if _is(Path.is_dir, path):
         package = _read_package(_real(path), diagnostics, {}, None)
-        return loader.load_package(package) if package else Sources("crate")
+        return _Loader(diagnostics).load_package(package) if package else Sources("crate")
     if not _is(Path.is_file, path):
         diagnostics.error("E1202", f"there is no file {printable(str(path))}", None)
         return Sources("crate")
-    home = _package_of(_real(path), diagnostics)
+    file = _real(path)
+    home = _package_of(file, diagnostics)
     if home is None:
         return Sources("crate")
     package, parts = home
-    return loader.load(package, _module_name(package, parts), loader.read(_real(path)))
+    loader = _Loader(diagnostics, {file: printable(str(path))})
+    return loader.load(package, _module_name(package, parts), loader.read(file))
 
 
 def load_text(text: str | bytes, name: str, diagnostics: Diagnostics) -> Sources:
@@ -75,7 +76,7 @@ def load_text(text: str | bytes, name: str, diagnostics: Diagnostics) -> Sources
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     source = decode_source(data, name, diagnostics)
     package = Package("crate", Path(), {}, is_single_file=True)
-    return _Loader(diagnostics, {}).load(package, "crate", source)
+    return _Loader(diagnostics).load(package, "crate", source)
 
 
 def _package_of(file: Path, diagnostics: Diagnostics) -> tuple[Package, list[str]] | None:
@@ -179,9 +180,9 @@ class _Loader:
     `shown` says how a file is named in messages, where not by its path.
     """
 
-    def __init__(self, diagnostics: Diagnostics, shown: Mapping[Path, str]):
+    def __init__(self, diagnostics: Diagnostics, shown: Mapping[Path, str] | None = None):
         self.diagnostics = diagnostics
-        self.shown = shown
+        self.shown = shown or {}
         self.pending: list[tuple[Package, str]] = []
 
     def load_package(self, package: Package) -> Sources:
@@ -268,15 +269,15 @@ def _module_name(package: Package, parts: list[str]) -> str:
 
 
 def _near(package: Package, text: str) -> str | None:
+    """The modules that may have been meant, or else all there are."""
     head = text.split(".")[0]
-    modules = [
-        ".".join([head, *file.relative_to(package.source).with_suffix("").parts])
-        for file in sorted(package.source.rglob("*.linnet"))
-    ]
-    close = difflib.get_close_matches(text, modules, n=3, cutoff=0.5)
+    files = sorted(f for f in package.source.rglob("*.linnet") if _is(Path.is_file, f))
+    paths = [f.relative_to(package.source).with_suffix("").parts for f in files]
+    modules = [".".join([head, *(path if path != ("lib",) else ())]) for path in paths]
+    close = difflib.get_close_matches(text, modules, n=3, cutoff=0.8)
     if close:
         return f"did you mean {' or '.join(f'`{name}`' for name in close)}?"
-    return f"`{head}` has {', '.join(f'`{name}`' for name in modules)}" if modules else None
+    return f"there are {', '.join(f'`{name}`' for name in modules)}" if modules else None
 
 
 def _shown(file: Path) -> str:
@@ -284,6 +285,6 @@ def _shown(file: Path) -> str:
     if file.is_relative_to(STD):
         return f"<std>/{file.relative_to(STD).as_posix()}"
     try:
-        return str(file.relative_to(Path.cwd()))
+        return printable(str(file.relative_to(Path.cwd())))
     except (ValueError, OSError):
-        return str(file)
+        return printable(str(file))

@@ -11,7 +11,7 @@ import pytest
 from linnet.diagnostics import Diagnostics, SourceFile, render
 from linnet.syntax import parse
 
-MESSAGES = r'''
+MESSAGES = r"""
 ### a forgotten module line
 use std.linalg::matmul
 fn f() -> i64 { return 1 }
@@ -719,7 +719,7 @@ error[E1101]: only an `op` has a `grad`
   |
 2 | fn f(x: f32) -> f32 { return x } grad(y, dy) { return dy }
   |                                  ^^^^
-'''
+"""
 
 
 def cases() -> dict[str, tuple[str, str]]:
