@@ -2,8 +2,7 @@
 
 A `.linnet` file here holds many cases. `//# title` starts one; `//~ CODE` stands on the line where
 a diagnostic with that code must start. A case without marks is accepted without a word. A case
-begins with `module case` unless it says `//! no module`. Each file in `accept/` is one case: a whole
-model, accepted.
+begins with `module case` unless it says `//! no module`. Each file in `accept/` is one case.
 """
 
 from __future__ import annotations
