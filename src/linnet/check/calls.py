@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linnet.check import typed
 from linnet.check.context import Context, Node
-from linnet.check.expressions import check, rule
+from linnet.check.expressions import check, rule, short
 from linnet.check.instantiate import instantiate
 from linnet.check.names import (
     ARTICLES,
@@ -25,7 +25,7 @@ from linnet.check.scope import (
 )
 from linnet.check.target import Target
 from linnet.check.typed import Type
-from linnet.check.types import Binding, show
+from linnet.check.types import Binding, describe, show
 from linnet.syntax import ast
 
 
@@ -118,7 +118,10 @@ def _method(ctx: Context, callee: ast.Field) -> Target:
     if found is None:
         node = check(ctx, callee.base)
         raise ctx.fail(
-            "E2106", f"`{show(node.type)}` has no methods: only a block has", callee.span
+            "E2106",
+            f"{describe(node.type)} has no methods: only a block has",
+            callee.span,
+            help=f"functions take their tensors as arguments: `{name}({short(callee.base.span)})`",
         )
     ref, block = found
     info = block_info(ctx, block)

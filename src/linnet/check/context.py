@@ -211,8 +211,10 @@ class Context:
         if self.block:
             candidates |= self.block.members.keys()
         help = did_you_mean(name, candidates)
-        if help is None and name in STD_HOMES:
+        if name in STD_HOMES:
             help = f"import it: `use {STD_HOMES[name]}::{{{name}}}`"
+        elif name in ELSEWHERE:
+            help = f"here it is `{ELSEWHERE[name]}`"
         return self.fail("E1201", f"`{name}` is not declared", span, help=help)
 
 
@@ -225,6 +227,18 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(name, near, n=2, cutoff=0.7)
     return f"did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else None
 
+
+ELSEWHERE = {
+    "float": "f32", "float32": "f32", "float64": "f64", "double": "f64", "half": "f16",
+    "float16": "f16", "bfloat16": "bf16", "int": "i64", "int8": "i8", "int32": "i32",
+    "int64": "i64", "long": "i64", "uint8": "u8", "boolean": "bool", "None": "none",
+    "True": "true", "False": "false", "Some": "some(x)", "null": "none",
+    "zeros": "fill([…], 0)", "ones": "fill([…], 1)", "full": "fill([…], x)",
+    "arange": "iota(N)", "range": "0..N", "cat": "concat(a, b, axis = -1)",
+    "view": "reshape(x, […])", "expand": "broadcast_to(x, […])",
+    "einsum": "let c[m, n] = sum[k] a[m, k] * b[k, n]", "mean": "(sum[i] x[i]) / N",
+}
+"""What other languages and frameworks call what is here by another name."""
 
 STD_HOMES = {
     name: module

@@ -228,17 +228,19 @@ class Dim:
         return total
 
     def __str__(self) -> str:
-        if not self.terms:
+        rest, remainders = _remainders(self)
+        parts = [(c, _term_text(monomial, c)) for monomial, c in rest.terms if monomial]
+        for coefficient, numerator, denominator in remainders:
+            text = f"{_factor(numerator, '*/')} % {_factor(denominator, '*/')}"
+            if abs(coefficient) != 1:
+                text = f"{abs(coefficient)} * ({text})"
+            elif coefficient < 0 or len(remainders) + len(rest.terms) > 1:
+                text = f"({text})"
+            parts.append((coefficient, text))
+        parts += [(c, str(abs(c))) for monomial, c in rest.terms if not monomial]
+        text = "".join(f" {'-' if c < 0 else '+'} {part}" for c, part in parts)
+        if not text:
             return "0"
-        text = ""
-        for monomial, coefficient in self.terms:
-            factors = [_atom_text(atom) for atom in monomial]
-            if abs(coefficient) != 1 or not factors:
-                factors.insert(0, str(abs(coefficient)))
-            if len(monomial) == 1 and len(factors) == 1:
-                factors = [str(monomial[0])]
-            sign = "-" if coefficient < 0 else "+"
-            text += f" {sign} {' * '.join(factors)}"
         return text[3:] if text.startswith(" + ") else f"-{text[3:]}"
 
 
@@ -267,6 +269,35 @@ def _variables(dim: Dim) -> frozenset[str]:
     return frozenset(names)
 
 
+def _term_text(monomial: Monomial, coefficient: int) -> str:
+    factors = [_atom_text(atom) for atom in monomial]
+    if abs(coefficient) != 1 or not factors:
+        factors.insert(0, str(abs(coefficient)))
+    if len(monomial) == 1 and len(factors) == 1:
+        factors = [str(monomial[0])]
+    return " * ".join(factors)
+
+
+def _remainders(dim: Dim) -> tuple[Dim, list[tuple[int, Dim, Dim]]]:
+    """A dim as multiples of remainders and a rest, for reading: `N - 2 * (N / 2)` is `N % 2`."""
+    found: list[tuple[int, Dim, Dim]] = []
+    for atom in dict.fromkeys(dim.atoms()):
+        if not isinstance(atom, Quotient):
+            continue
+        # `k * (n % d)` is `k * n - k * d * (n / d)`; its last term tells `k`.
+        product = atom.denominator * Dim({(atom,): 1})
+        lead, factor = product.terms[0]
+        coefficient = dict(dim.terms).get(lead, 0)
+        if not coefficient or coefficient % factor:
+            continue
+        k = -coefficient // factor
+        rest = dim - (atom.numerator - product) * k
+        if len(rest.terms) < len(dim.terms) and atom not in set(rest.atoms()):
+            found.append((k, atom.numerator, atom.denominator))
+            dim = rest
+    return dim, found
+
+
 def _atom_text(atom: Atom) -> str:
     return f"({atom})" if isinstance(atom, Quotient) else str(atom)
 
@@ -275,7 +306,7 @@ def _factor(dim: Dim, tight: str) -> str:
     """A dim as an operand of `/`: in parentheses where it needs them."""
     text = str(dim)
     is_sum = len(dim.terms) > 1 or text.startswith("-")
-    return f"({text})" if is_sum or any(f" {op} " in text for op in tight) else text
+    return f"({text})" if is_sum or any(f" {op} " in text for op in f"{tight}%") else text
 
 
 def _evaluate_atom(atom: Atom, env: Mapping[str, int]) -> int:

@@ -20,6 +20,7 @@ from linnet.check.typed import AnyDType, DTypeVar, OptionalT, TensorT, Type
 from linnet.check.types import (
     BOOL,
     MAX_PARTS,
+    describe,
     differing_axis,
     dtype_of_hint,
     dtypes_of,
@@ -119,9 +120,26 @@ def where_help(ctx: Context, expected: TensorT, found: TensorT) -> str | None:
 
 def equal_help(ctx: Context, a: typed.ShapeItem, b: typed.ShapeItem) -> str | None:
     """`add where a == b`, unless that is known to be false or can't be said."""
-    if not (isinstance(a, Dim) and isinstance(b, Dim)) or ctx.facts.refutes("==", a, b):
+    if not (isinstance(a, Dim) and isinstance(b, Dim)):
         return None
-    return f"add `where {a} == {b}`"
+    return missing_fact(ctx, "==", a, b)
+
+
+def fact_text(op: str, a: Dim, b: Dim) -> str:
+    """A comparison as one would write it: the constant on the right."""
+    if a.constant is not None and b.constant is None:
+        return f"{b} {_FLIPPED[op]} {a}"
+    return f"{a} {op} {b}"
+
+
+_FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def missing_fact(ctx: Context, op: str, a: Dim, b: Dim) -> str | None:
+    """The help for a comparison that wasn't proven; None where no fact could make it true."""
+    if ctx.facts.refutes(op, a, b):
+        return None
+    return f"add `where {fact_text(op, a, b)}`"
 
 
 def short(span: Span) -> str:
@@ -138,7 +156,7 @@ def check_dim(ctx: Context, expr: ast.Expr, what: str) -> Dim:
         return node.value
     raise ctx.fail(
         "E2123",
-        f"{what} must be a compile-time integer, found `{show(node.type)}`",
+        f"{what} must be a compile-time integer, found {describe(node.type)}",
         expr.span,
         help="dimensions are made of literals, `Dim` generics and integer constants",
     )

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from linnet.check import typed
 from linnet.check.context import Context, Flex, Node
-from linnet.check.dims import Dim, Facts
-from linnet.check.expressions import axis_notes, check, default_dtype, require, typed_as
+from linnet.check.dims import Dim
+from linnet.check.expressions import (
+    axis_notes,
+    check,
+    default_dtype,
+    missing_fact,
+    require,
+    short,
+    typed_as,
+)
 from linnet.check.infer import Unifier
 from linnet.check.resolve import generic_value, plural
 from linnet.check.target import Target
@@ -25,6 +33,7 @@ from linnet.check.typed import (
 from linnet.check.types import (
     MARK,
     Binding,
+    describe_dtype,
     dtype_of_hint,
     dtypes_of,
     is_dtype_only,
@@ -221,7 +230,7 @@ def _require_kind(
         raise ctx.fail(
             "E2112",
             f"`{generic.name}` of `{target.name}` must be of kind `{generic.kind}`, "
-            f"found `{value}`",
+            f"found {describe_dtype(value)}",
             span,
             notes=[target.declared],
             help=f"it can be {', '.join(f'`{d}`' for d in sorted(KINDS[generic.kind]))}",
@@ -287,23 +296,13 @@ def prove(
     if ctx.facts.proves(fact.op, left, right):
         return
     is_false = ctx.facts.refutes(fact.op, left, right)
+    here = f"{left} {fact.op} {right}"
+    as_here = "" if here == f"{fact.left} {fact.op} {fact.right}" else f", here `{here}`"
     raise ctx.fail(
         "E2206",
-        _not_proven(fact, left, right, who, is_false),
+        f"{who} requires `{short(required)}`{as_here}, which is "
+        f"{'false' if is_false else 'not proven'}",
         span,
         notes=[Note("it is required here", required)],
-        help=_where_help(ctx.facts, left, fact.op, right, is_false),
+        help=missing_fact(ctx, fact.op, left, right),
     )
-
-
-def _not_proven(fact: typed.Fact, left: Dim, right: Dim, who: str, is_false: bool) -> str:
-    wanted = f"{fact.left} {fact.op} {fact.right}"
-    here = f"{left} {fact.op} {right}"
-    as_here = f", here `{here}`," if here != wanted else ","
-    return f"{who} requires `{wanted}`{as_here} which is {'false' if is_false else 'not proven'}"
-
-
-def _where_help(facts: Facts, left: Dim, op: str, right: Dim, is_false: bool) -> str | None:
-    if is_false or (left.constant is not None and right.constant is not None):
-        return None
-    return f"add `where {left} {op} {right}`"

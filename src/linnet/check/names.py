@@ -276,7 +276,10 @@ def _field(ctx: Context, expr: ast.Field, expected: Type | None) -> Node:
                 return typed.GetField(base, position, type_, expr.span)
         fields = [field for field, _ in base.type.fields]
         raise no_such(ctx, name, expr.name.span, show(base.type), fields)
-    raise ctx.fail("E2107", f"`{show(base.type)}` has no field `{name}`", expr.name.span)
+    help = None
+    if name in ("shape", "size", "dtype", "ndim", "T"):
+        help = "shapes and dtypes are known from types: name them by generics"
+    raise ctx.fail("E2107", f"`{show(base.type)}` has no field `{name}`", expr.name.span, help=help)
 
 
 def _named_item(ctx: Context, expr: ast.Expr) -> Entity | None:

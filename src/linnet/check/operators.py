@@ -11,6 +11,7 @@ from linnet.check.expressions import (
     check,
     check_value,
     equal_help,
+    missing_fact,
     rule,
     short,
     tensor,
@@ -23,6 +24,7 @@ from linnet.check.types import (
     BOOL,
     NotBroadcast,
     broadcast,
+    describe,
     dtype_of_hint,
     dtypes_of,
     of_dtype,
@@ -66,12 +68,12 @@ def _unary(ctx: Context, expr: ast.Unary, expected: Type | None) -> Node:
     node = check(ctx, operand, expected if expr.op != "!" else None)
     if isinstance(node, Flex):
         if expr.op == "!":
-            raise _not_bool(ctx, expr, show(node.type))
+            raise _not_bool(ctx, expr, describe(node.type))
         return Flex(node.value if expr.op == "+" else -node.value, expr.span)
     type_ = tensor(ctx, node, f"`{expr.op}`")
     if expr.op == "!":
         if type_ != BOOL:
-            raise _not_bool(ctx, expr, show(type_), type_.dtype == DType.BOOL)
+            raise _not_bool(ctx, expr, describe(type_), type_.dtype == DType.BOOL)
         return typed.Prim("not", (node,), (), BOOL, expr.span)
     if DType.BOOL in dtypes_of(type_.dtype):
         raise _unsupported(ctx, expr.op, type_.dtype, expr.span)
@@ -81,7 +83,7 @@ def _unary(ctx: Context, expr: ast.Unary, expected: Type | None) -> Node:
 def _not_bool(ctx: Context, expr: ast.Unary, found: str, is_tensor: bool = False) -> Failed:
     return ctx.fail(
         "E2116",
-        f"`!` takes a scalar `bool`, found `{found}`",
+        f"`!` takes a scalar `bool`, found {found}",
         expr.span,
         help=f"on a tensor of `bool`: `{short(expr.operand.span)} ^ true`" if is_tensor else None,
     )
@@ -202,6 +204,8 @@ def _unsupported(ctx: Context, op: str, dtype: AnyDType, span: Span) -> Failed:
         help = f"narrow the generic: `{dtype.name}: {wanted}`"
     elif dtype == DType.BOOL and op in ARITHMETIC:
         help = "convert it first, as in `cast<i32>(x)`"
+    elif op in BITWISE or op in ("shl", "shr"):
+        help = "bits are those of integers: convert first, as in `cast<i32>(x)`"
     return ctx.fail("E2104", f"`{op}` is not defined for `{dtype}`", span, help=help)
 
 
@@ -217,11 +221,17 @@ def broadcast_or_fail(
         raise ctx.fail(
             "E2207",
             f"`[{show_shape(a)}]` and `[{show_shape(b)}]` do not broadcast: `{error.left}` and "
-            f"`{error.right}` are not proven equal, and neither is 1",
+            f"`{error.right}` are not {_proven(ctx, error)}equal, and neither is 1",
             span,
             notes=_sides(left, right),
             help=equal_help(ctx, error.left, error.right),
         ) from None
+
+
+def _proven(ctx: Context, error: NotBroadcast) -> str:
+    a, b = error.left, error.right
+    is_false = isinstance(a, Dim) and isinstance(b, Dim) and ctx.facts.refutes("==", a, b)
+    return "" if is_false else "proven "
 
 
 # --- numbers without a type -----------------------------------------------------------------
@@ -258,7 +268,7 @@ def require_divisor(ctx: Context, divisor: Dim, span: Span) -> None:
         "E2205",
         f"the divisor `{divisor}` is {'not' if is_known else 'not proven to be'} positive",
         span,
-        help=None if is_known else f"add `where {divisor} > 0`",
+        help=missing_fact(ctx, ">", divisor, Dim.const(0)),
     )
 
 
@@ -282,7 +292,7 @@ def _logical(ctx: Context, expr: ast.Binary) -> Node:
             is_tensor = isinstance(node.type, TensorT) and node.type.dtype == DType.BOOL
             raise ctx.fail(
                 "E2116",
-                f"`{expr.op}` takes a scalar `bool`, found `{show(node.type)}`",
+                f"`{expr.op}` takes a scalar `bool`, found {describe(node.type)}",
                 node.span,
                 help=f"on tensors of `bool`, use `{expr.op[0]}`" if is_tensor else None,
             )

@@ -225,8 +225,8 @@ def _reshape(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> 
     if not ctx.facts.equal(have, want):
         raise ctx.fail(
             "E2203",
-            f"`reshape` from `[{show_shape(type_.shape)}]` to `[{show_shape(shape)}]` is not "
-            "proven to keep the number of elements",
+            f"`reshape` from `[{show_shape(type_.shape)}]` to `[{show_shape(shape)}]` "
+            f"{_keeps(ctx, have, want)} the number of elements",
             expr.span,
             notes=[
                 Note(f"there are `{ctx.facts.simplify(have)}` elements", node.span),
@@ -235,6 +235,10 @@ def _reshape(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> 
             help=_missing_fact(ctx, have, want),
         )
     return typed.Prim("reshape", (node,), (), TensorT(shape, type_.dtype), expr.span)
+
+
+def _keeps(ctx: Context, have: Dim, want: Dim) -> str:
+    return "changes" if ctx.facts.refutes("==", have, want) else "is not proven to keep"
 
 
 def _missing_fact(ctx: Context, have: Dim, want: Dim) -> str | None:

@@ -35,7 +35,7 @@ from linnet.check.typed import (
     TupleT,
     Type,
 )
-from linnet.check.types import MAX_PARTS, Binding, has_too_many_parts, show
+from linnet.check.types import MAX_PARTS, Binding, describe_dtype, has_too_many_parts, show
 from linnet.diagnostics import Note, Span
 from linnet.dtypes import KINDS
 from linnet.syntax import ast
@@ -283,10 +283,9 @@ def generic_value(ctx: Context, arg: ast.GenericArg, param: GenericParam) -> Gen
     dtype = _dtype(ctx, ast.Name(arg.text, arg.span))
     allowed = KINDS[dtype.kind] if isinstance(dtype, DTypeVar) else {dtype}
     if not allowed <= KINDS[param.kind]:
-        is_ = f"is `{dtype.kind}`" if isinstance(dtype, DTypeVar) else "is not"
         raise ctx.fail(
             "E2112",
-            f"`{param.name}` must be of kind `{param.kind}`, `{dtype}` {is_}",
+            f"`{param.name}` must be of kind `{param.kind}`, found {describe_dtype(dtype)}",
             arg.span,
             help=f"it can be {', '.join(f'`{d}`' for d in sorted(KINDS[param.kind]))}",
         )
@@ -329,7 +328,8 @@ def _wrong_kind(ctx: Context, arg: ast.GenericArg, param: GenericParam, found: s
         help = "generic arguments come in the order in which they are declared"
     return ctx.fail(
         "E2111",
-        f"`{param.name}` is of kind `{param.kind}`, this is {found}",
+        f"`{param.name}` is of kind `{param.kind}`, this is "
+        f"{'no dtype' if found == 'an expression' else found}",
         arg.span,
         help=help,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from linnet.check import typed
 from linnet.check.context import Context, Flex
 from linnet.check.dims import Dim
-from linnet.check.expressions import check, check_dim, tensor
+from linnet.check.expressions import check, check_dim, missing_fact, tensor
 from linnet.check.typed import Pack, TensorT
 from linnet.check.types import dtypes_of, show
 from linnet.diagnostics import Note, Span
@@ -83,15 +83,15 @@ def _range(ctx: Context, part: ast.SliceRange, extent: Dim) -> tuple[typed.Range
     if step is None or step < 1:
         raise ctx.fail("E2209", "a slice's step must be a positive constant", part.span)
     for low, high, what in (
-        (Dim.const(0), start, "its start is at least 0"),
-        (start, stop, "its start is no later than its end"),
-        (stop, extent, f"its end is at most `{extent}`"),
+        (Dim.const(0), start, "its start {} at least 0"),
+        (start, stop, "its start {} before its end"),
+        (stop, extent, "its end {} within the axis"),
     ):
         if not ctx.facts.proves("<=", low, high):
             raise ctx.fail(
                 "E2209",
-                f"the slice `{part.span.text}` of an axis of `{extent}`: it is not proven that "
-                f"{what}",
+                f"the slice `{part.span.text}` of an axis of `{extent}`: "
+                + what.format(_is_not(ctx, "<=", low, high)),
                 part.span,
                 help=_bound_help(ctx, low, "<=", high),
             )
@@ -116,7 +116,7 @@ def in_range(ctx: Context, node: Flex, extent: Dim) -> Dim:
         if not ctx.facts.proves(op, low, high):
             raise ctx.fail(
                 "E2209",
-                f"the index `{at}` is not proven to be within an axis of `{extent}`",
+                f"the index `{at}` {_is_not(ctx, op, low, high)} within an axis of `{extent}`",
                 node.span,
                 help=_bound_help(ctx, low, op, high),
             )
@@ -126,9 +126,11 @@ def in_range(ctx: Context, node: Flex, extent: Dim) -> Dim:
 def _bound_help(ctx: Context, low: Dim, op: str, high: Dim) -> str | None:
     if high.constant is not None and high.constant < 0:
         return "no negative indices: count from the end as in `x[N - 1]`"
-    if ctx.facts.refutes(op, low, high):
-        return None
-    return f"add `where {low} {op} {high}`"
+    return missing_fact(ctx, op, low, high)
+
+
+def _is_not(ctx: Context, op: str, a: Dim, b: Dim) -> str:
+    return "is not" if ctx.facts.refutes(op, a, b) else "is not proven to be"
 
 
 def require_integer(ctx: Context, node: typed.Expr) -> None:

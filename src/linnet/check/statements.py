@@ -22,7 +22,7 @@ from linnet.check.patterns import bind_name, bind_pattern, names_of
 from linnet.check.resolve import resolve_type
 from linnet.check.scope import Failed
 from linnet.check.typed import TensorT, TupleT, Type
-from linnet.check.types import I64, show, types_equal
+from linnet.check.types import I64, describe, show, types_equal
 from linnet.diagnostics import Note
 from linnet.syntax import ast
 
@@ -157,7 +157,7 @@ def _not_assignable(ctx: Context, name: ast.Name, message: str, local: LocalName
     help = None
     if local.warn and local.block is None:
         help = f"declare it with `var {name.text}`"
-    elif local.block is None:
+    elif local.block is None and not isinstance(local.node, Flex):
         help = f"start a variable with its value: `var {name.text} = {name.text}`"
     return ctx.fail(
         "E2108",
@@ -283,7 +283,7 @@ def _bounds(ctx: Context, first: ast.Expr, last: ast.Expr, code: str) -> tuple[D
         if not (isinstance(node, Flex) and isinstance(node.value, Dim)):
             raise ctx.fail(
                 code,
-                f"a loop's range must be known at compile time, found `{show(node.type)}`",
+                f"a loop's range must be known at compile time, found {describe(node.type)}",
                 expr.span,
                 help="count by `while` with a `var`",
             )

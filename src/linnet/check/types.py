@@ -71,6 +71,11 @@ def show(type_: Type | Flexible | None) -> str:
             return f"[{show(item)}; {count}]"
 
 
+def describe(type_: Type | Flexible) -> str:
+    """A type in a sentence: source in backquotes, or words."""
+    return show(type_) if isinstance(type_, Flexible) else f"`{show(type_)}`"
+
+
 def show_shape(shape: Shape) -> str:
     return ", ".join(map(str, shape))
 
@@ -244,6 +249,12 @@ def broadcast(a: Shape, b: Shape, facts: Facts) -> Shape:
         else:
             raise NotBroadcast(x, y) if longer is a else NotBroadcast(y, x)
     return tuple(items)
+
+
+def describe_dtype(dtype: AnyDType) -> str:
+    """A dtype in a sentence, a generic's with its kind."""
+    kind = f" of kind `{dtype.kind}`" if isinstance(dtype, DTypeVar) else ""
+    return f"`{dtype}`{kind}"
 
 
 def dtypes_of(dtype: AnyDType) -> frozenset[DType]:
