@@ -136,8 +136,12 @@ _FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def missing_fact(ctx: Context, op: str, a: Dim, b: Dim) -> str | None:
-    """The help for a comparison that wasn't proven; None where no fact could make it true."""
-    if ctx.facts.refutes(op, a, b):
+    """The help for a comparison that wasn't proven; None where no fact could make it true, or only
+    for tensors without elements."""
+    facts = ctx.facts
+    for name in a.variables() | b.variables():
+        facts = facts.with_fact(">=", Dim.var(name), 1)
+    if facts.refutes(op, a, b):
         return None
     return f"add `where {fact_text(op, a, b)}`"
 

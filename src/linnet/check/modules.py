@@ -7,6 +7,7 @@ import difflib
 from linnet.check import blocks, calls, typed  # noqa: F401 (they register their rules)
 from linnet.check.declarations import check_function
 from linnet.check.dims import DimTooLarge
+from linnet.check.names import publish
 from linnet.check.scope import (
     PRELUDE,
     BlockInfo,
@@ -158,7 +159,7 @@ def _import_item(
             f"`{name.text}` is private to `{target.name}`",
             name.span,
             notes=[Note("it is declared here", entity.name.span)],
-            help=f"declare it `pub` in `{target.name}`",
+            help=publish(entity),
         )
     if local.text in PRELUDE:
         checker.diagnostics.error(

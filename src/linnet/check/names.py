@@ -328,6 +328,12 @@ def find_in_module(ctx: Context, module: str, name: ast.Name) -> Entity | None:
     return entity
 
 
+def publish(entity: Entity) -> str | None:
+    """What to do about a private item; nobody changes the standard library."""
+    module = entity.scope.name
+    return None if module.startswith("std.") else f"declare it `pub` in `{module}`"
+
+
 def require_public(ctx: Context, entity: Entity, span: Span) -> None:
     """E1203 for what another module keeps to itself."""
     if entity.decl.public or entity.scope.name == ctx.scope.name:
@@ -337,5 +343,5 @@ def require_public(ctx: Context, entity: Entity, span: Span) -> None:
         f"`{entity.name.text}` is private to `{entity.scope.name}`",
         span,
         notes=[Note("it is declared here", entity.name.span)],
-        help=f"declare it `pub` in `{entity.scope.name}`",
+        help=publish(entity),
     )

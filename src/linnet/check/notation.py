@@ -139,13 +139,24 @@ def _prove_pending(ctx: Context, comprehending: Comprehending) -> None:
         if not (facts.nonnegative(position) and facts.proves("<", position, access.extent)):
             raise ctx.fail(
                 "E2209",
-                f"`{access.span.text}` is not proven to stay within an axis of `{access.extent}`",
+                f"`{short(access.span)}` is not proven to stay within an axis of `{access.extent}`",
                 access.span,
+                label=_reach(access),
                 notes=[
                     Note(f"`{index.name}` runs over `{index.extent}`", index.extent_span)
                     for index, _ in access.terms
                 ],
             )
+
+
+def _reach(access: AffineAccess) -> str:
+    """How far an access that only grows with its indices goes."""
+    last = access.offset
+    for index, coefficient in access.terms:
+        if (coefficient.constant or 0) <= 0 or not isinstance(index.extent, Dim):
+            return ""
+        last = last + coefficient * (index.extent - 1)
+    return f"up to `{last}`"
 
 
 # --- reductions -----------------------------------------------------------------------------
