@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.emit.running import Outcome
 
 from linnet.dtypes import FLOATS, INTEGERS, DType
 from linnet.ir.core import OPS
 from linnet.ir.interpreter import round_bf16
 from linnet.ir.parse import parse_module
 from linnet.ir.verify import verify
+from tests.emit.running import Outcome
 
 EPS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 FLOAT = sorted(d.value for d in FLOATS)
@@ -171,7 +171,8 @@ def test_select_and_shapes(dtype: str) -> None:
     ("old", "new"),
     [
         ((3, 4), (3, 1, 4)), ((3, 4), (1, 3, 4, 1)), ((3, 1, 4), (3, 4)), ((1,), ()), ((), (1, 1)),
-        ((2, 3, 4), (6, 4)), ((1, 1, 5), (1, 5)), ((4, 1), (1, 4)), ((1, 3), (3, 1)), ((0, 3), (3, 0)),
+        ((2, 3, 4), (6, 4)), ((1, 1, 5), (1, 5)), ((4, 1), (1, 4)), ((1, 3), (3, 1)),
+        ((0, 3), (3, 0)),
     ],
 )  # fmt: skip
 def test_reshape(old: tuple[int, ...], new: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ states must be those of one block, by their paths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,8 @@ class Step:
     op: Op
     callee: Function | None = None
     kernel: Kernel | None = None
+    names: tuple[str, ...] = ()
+    """With a kernel: the parameters of the callee that the inputs are for."""
     position: int = -1
 
 
@@ -89,15 +91,20 @@ class Kernel(Protocol):
     """What `expand` and `memory` need to know of a kernel that stands for a call."""
 
     @property
-    def updates(self) -> int | None:
-        """The argument it writes over and gives back, if there is one."""
+    def needs(self) -> Collection[str]:
+        """The callee's parameters that it looks at."""
+        ...
+
+    @property
+    def updates(self) -> str | None:
+        """The one that it writes over and gives back, if there is one."""
         ...
 
 
-INLINE = object()
+INLINE = "inline"
 """What a `Choose` function says of a call that is to be inlined."""
 
-Choose = Callable[[Op, Function], Kernel | object | None]
+Choose = Callable[[Op, Function], Kernel | str | None]
 """For a call: a kernel, `INLINE`, or `None` to keep it as a call."""
 
 
@@ -137,13 +144,39 @@ def expand(module: Module, function: Function, choose: Choose, places: Places) -
         builder.states[slot.value] = slot.path
     values = {value: value for value in function.operands}
     body = builder.body(function, values)
-    return Expanded(
+    found = Expanded(
         function,
         Body(body.nodes, tuple(values[v] for v in function.results)),
         tuple(values[v] for v in function.new_states),
         {slot.value: slot.path for slot in function.weights},
         {slot.value: slot.path for slot in function.states},
     )
+    while _prune(found):
+        pass
+    return found
+
+
+def _prune(expanded: Expanded) -> bool:
+    """Removes steps whose results nothing uses, as happens where a kernel leaves an argument out;
+    says whether there were any."""
+    used = {*expanded.body.results, *expanded.new_states}
+    bodies = [expanded.body]
+    for body in bodies:
+        used.update(body.results)
+        for node in body.nodes:
+            used.update(node.op.inputs)
+            bodies += bodies_of(node)
+    removed = False
+    for body in bodies:
+        kept = [node for node in body.nodes if not _is_dead(node, used)]
+        removed |= len(kept) < len(body.nodes)
+        body.nodes[:] = kept
+    return removed
+
+
+def _is_dead(node: Node, used: set[Value]) -> bool:
+    writes = isinstance(node, Step) and node.callee is not None and bool(updated(node))
+    return isinstance(node, Step) and not writes and not used.intersection(node.op.outputs)
 
 
 class _Expansion:
@@ -182,11 +215,18 @@ class _Expansion:
     ) -> None:
         callee = self.module.functions[str(op.attrs["callee"])]
         chosen = self.choose(op, callee)
-        if chosen is INLINE or (chosen is None and not self.fits(op, callee, inputs)):
+        if chosen == INLINE or (chosen is None and not self.fits(op, callee, inputs)):
             self.inline(op, callee, inputs, values, nodes)
             return
+        assert not isinstance(chosen, str)
         outputs = _renew(op.outputs, values)
-        step = Step(Op(op.kind, inputs, outputs, op.attrs, op.location), callee, chosen)
+        names: tuple[str, ...] = ()
+        if chosen is not None:
+            names = callee.arguments or tuple(value.name for value in callee.inputs)
+            needed = [i for i, name in enumerate(names) if name in chosen.needs]
+            names = tuple(names[i] for i in needed)
+            inputs = tuple(inputs[i] for i in needed)
+        step = Step(Op(op.kind, inputs, outputs, op.attrs, op.location), callee, chosen, names)
         nodes.append(step)
         for target, output in updated(step):
             if target in self.states:
@@ -303,7 +343,9 @@ def updated(step: Step) -> list[tuple[Value, Value]]:
     if step.callee is None:
         return []
     if step.kernel is not None:
-        return [] if step.kernel.updates is None else [(op.inputs[step.kernel.updates], op.output)]
+        if step.kernel.updates is None:
+            return []
+        return [(op.inputs[step.names.index(step.kernel.updates)], op.output)]
     first = len(step.callee.inputs) + len(step.callee.weights)
     states = zip(
         step.callee.states,

@@ -343,6 +343,8 @@ class _Analysis:
             shared = loop.initial.count(initial) > 1
             if not (current and root is not None and root.kind == "local") or others or shared:
                 self.copied.add(variable)
+            if root is not None:
+                self.writes.append((loop.position, root))
             self.own(variable, local)
         self.body(loop.condition, inside)
         self.body(loop.body, inside)
@@ -405,15 +407,20 @@ class _Analysis:
         given = list(
             zip(branch.outputs, branch.then.results, branch.otherwise.results, strict=True)
         )
-        plain = tuple(output for output, *_ in given if output not in self.lineage)
+        chosen: dict[Root, Value] = {}
+        for output, *results in given:
+            root = self.lineage.get(output)
+            made = root is not None and any(self.place.get(r) == root for r in results)
+            if root is not None and (made or root not in chosen):
+                chosen[root] = output
+        plain = tuple(output for output, *_ in given if output not in chosen.values())
         for output, *results in given:
             if output in plain:
                 self.view(output, self.sharing(tuple(results)))
         for output, *results in given:
-            root = self.lineage.get(output)
-            if root is None:
+            if output in plain:
                 continue
-            self.plan.bound[output] = root
+            root = self.plan.bound[output] = self.lineage[output]
             if all(self.place.get(result) == root for result in results):
                 self.own(output, root)
             else:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from linnet.check.typed import Program
 from linnet.dtypes import DType
-from linnet.emit.torch import EXPANDED_OPS, Explained, emit_torch, explain
+from linnet.emit.torch import EXPANDED_OPS, KEPT_OPS, Explained, emit_torch, explain
 from linnet.emit.torch_target import TorchTarget
 from linnet.ir.core import Module
 from linnet.ir.generics import bind_given, require_facts
@@ -42,7 +42,7 @@ def entry_module(
     rest = {k: v for k, v in generics.items() if k not in block_names}
     bound = bind_given(function.generics, rest, outer, f"`{entry}`")
     require_facts(function.where, {**outer, **bound}, f"`{entry}`")
-    return optimise(lower(instance, entry, bound), numerics, expand=EXPANDED_OPS)
+    return optimise(lower(instance, entry, bound), numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
 
 
 def torch_source(module: Module, *, numerics: str = "fast", mode: str = "eager") -> str:

@@ -35,6 +35,9 @@ from linnet.ir.lower import snake_case
 
 EXPANDED_OPS = ("std.nn.mlp::swiglu",)
 """Library ops whose bodies this emitter would rather have: `passes.optimise`'s `expand`."""
+KEPT_OPS = ("std.nn.attention::causal_mask",)
+"""Library ops that are to be called where they are used, even if they read only weights, since
+kernels look out for them: `passes.optimise`'s `keep`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,4 +296,13 @@ def _block_name(function: Function, root: bool) -> str:
     return f"{name}_block" if name in taken else name
 
 
-__all__ = ["EXPANDED_OPS", "Emitted", "Explained", "TorchTarget", "emit", "emit_torch", "explain"]
+__all__ = [
+    "EXPANDED_OPS",
+    "KEPT_OPS",
+    "Emitted",
+    "Explained",
+    "TorchTarget",
+    "emit",
+    "emit_torch",
+    "explain",
+]

@@ -159,7 +159,7 @@ class FunctionEmitter:
         else:
             count, form = 1, base + "_{}"
         variable = self.heirs.get(value)
-        if variable in self.variables and self.plan.alive.get(variable, -1) <= position and not apart:
+        if variable in self.variables and self.is_dead(self.variables[variable], position, apart):
             return self.variables[variable]
         name = base
         while not self.is_free(name, position, apart):
@@ -185,6 +185,10 @@ class FunctionEmitter:
     def is_free(self, name: str, position: int, apart: bool) -> bool:
         if name in self.reserved or name in self.kept or keyword.iskeyword(name):
             return False
+        return self.is_dead(name, position, apart)
+
+    def is_dead(self, name: str, position: int, apart: bool) -> bool:
+        """Whether nothing that a name holds is needed after a position."""
         holders = self.holders.get(name, ())
         last = max((self.plan.alive.get(holder, -1) for holder in holders), default=-1)
         return last < position or (last == position and not apart)
@@ -281,10 +285,9 @@ class FunctionEmitter:
 
     def arguments(self, step: Step) -> dict[str, Code]:
         """A kernel's operands by the names of the source's parameters."""
-        assert step.callee is not None and isinstance(step.kernel, Chosen)
-        names = step.callee.arguments or tuple(v.name for v in step.callee.inputs)
+        assert isinstance(step.kernel, Chosen)
         found: dict[str, Code] = {}
-        for name, value in zip(names, step.op.inputs, strict=True):
+        for name, value in zip(step.names, step.op.inputs, strict=True):
             operand = self.operand(value)
             number = name in step.kernel.use.numbers
             found[name] = operand.code if number else self.whole(value)
@@ -365,10 +368,8 @@ class FunctionEmitter:
         where = self.bindings[output].code
         if step.kernel is not None:
             assert isinstance(step.kernel, Chosen)
-            arguments = self.arguments(step)
-            names = list(arguments)
             assert step.kernel.updates is not None
-            arguments[names[step.kernel.updates]] = where
+            arguments = {**self.arguments(step), step.kernel.updates: where}
             for text in step.kernel.statements(self.context, arguments):
                 self.add(text)
             return
@@ -503,10 +504,8 @@ class FunctionEmitter:
             operand, name = self.operand(result), self.variables[variable]
             number = self.bindings[variable].number
             code = operand.code if number else self.context.whole(operand)
-            owned = variable in self.plan.copied or (
-                root is not None and variable not in self.plan.taken
-            )
-            if owned and not number and not operand.number:
+            shared = variable not in self.plan.taken if root else variable in self.plan.copied
+            if shared and not number and not operand.number:
                 code = method(code, "clone")
             if code.text != name:
                 names.append(name)

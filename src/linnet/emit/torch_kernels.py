@@ -81,8 +81,8 @@ class Kernel:
     why: str
     code: str | Callable[[Use], str]
     applies: Callable[[Use], bool] = lambda use: True
-    updates: int | None = None
-    """The argument that it writes in place and gives back; `code` is then a statement."""
+    updates: str | None = None
+    """The parameter that it writes in place and gives back; `code` is then a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,12 @@ class Chosen:
     use: Use
 
     @property
-    def updates(self) -> int | None:
+    def updates(self) -> str | None:
         return self.kernel.updates
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(_PLACE.findall(self._template()))
 
     def expression(self, context: Context, arguments: Mapping[str, Code]) -> Code:
         return fill(self._template(), self.use, context, arguments)
@@ -196,14 +200,12 @@ def _one_row(use: Use) -> str:
     """A product and a sum, which inductor makes one loop over the weight, read once."""
     shape = use.function.results[0].type.shape
     lead = "" if len(shape) == 1 else f".reshape({', '.join(map(str, shape))})"
-    vector = "{x}" if len(use.type("x").shape) == 1 else "{x}.reshape(-1)"
-    if not _narrow(use):
-        code = f"({{weight}} * {vector}).sum(-1)"
-        return (code if not use.given("bias") else f"({code} + {{bias}})") + lead
-    wide = f"({{weight}}.float() * {vector}.float()).sum(-1)"
+    code = "matrix_vector({weight}, {x})"
     if use.given("bias"):
-        wide = f"({wide} + {{bias}}.float())"
-    return f"{wide}.{'bfloat16' if use.dtype == DType.BF16 else 'half'}(){lead}"
+        code = f"({code} + {{bias}}{'.float()' if _narrow(use) else ''})"
+    if _narrow(use):
+        code += ".bfloat16()" if use.dtype == DType.BF16 else ".half()"
+    return code + lead
 
 
 def _attention(use: Use) -> str:
@@ -213,14 +215,14 @@ def _attention(use: Use) -> str:
         return f"{_SDPA}({{query}}, {{key}}, {{value}}, scale={{scale}}{extra})"
     if _causal(use):
         return f"{_SDPA}({{query}}, {{key}}, {{value}}, is_causal=True, scale={{scale}}{extra})"
-    mask = "attention_bias({mask}, {query}.dtype)"
+    mask = "attention_bias({mask}, {query})"
     return f"{_SDPA}({{query}}, {{key}}, {{value}}, {mask}, scale={{scale}}{extra})"
 
 
 def _attention_rows(use: Use) -> str:
     grouped = "Hk" in dict(use.function.generics) and use.dim("H") != use.dim("Hk")
     extra = ", enable_gqa=True" if grouped else ""
-    mask = "attention_bias({mask}[:, None], {query}.dtype)"
+    mask = "attention_bias({mask}[:, None], {query})"
     return f"{_SDPA}({{query}}, {{key}}, {{value}}, {mask}, scale={{scale}}{extra})"
 
 
@@ -237,7 +239,7 @@ def _folded(mask: str) -> Callable[[Use], str]:
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "std.nn.linear::linear": (
         Kernel(
-            "(weight * x).sum(-1)",
+            "matrix_vector",
             "equivalent",
             "one row on a CPU under inductor: one loop that reads the weight once",
             _one_row,
@@ -317,7 +319,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             f"{_SDPA}, grouped",
             "equivalent",
             "one query: the heads of a group are rows of one product, keys are read once",
-            _folded("attention_bias({mask}, {query}.dtype)"),
+            _folded("attention_bias({mask}, {query})"),
             _alone,
         ),
         Kernel(_SDPA, "equivalent", "scores are never stored", _attention, _scaled),
@@ -327,7 +329,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             f"{_SDPA}, grouped",
             "equivalent",
             "one query: the heads of a group are rows of one product, keys are read once",
-            _folded("attention_bias({mask}[:, None], {query}.dtype)"),
+            _folded("attention_bias({mask}[:, None], {query})"),
             _alone,
         ),
         Kernel(_SDPA, "equivalent", "scores are never stored", _attention_rows, _scaled),
@@ -344,7 +346,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             f"{_SDPA}, grouped",
             "equivalent",
             "one query: the heads of a group are rows of one product, keys are read once",
-            _folded("position_bias({at}.reshape(1, 1), {S}, {query}.dtype)"),
+            _folded("position_bias({at}.reshape(1, 1), {S}, {query})"),
             _alone,
         ),
         Kernel(
@@ -354,7 +356,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             lambda use: (
                 f"{_SDPA}({{query}}, {{key}}, {{value}}, "
                 "position_bias({at} + torch.arange({Q}, device={query}.device)[:, None], {S}, "
-                "{query}.dtype), scale={scale}"
+                "{query}), scale={scale}"
                 + (", enable_gqa=True)" if use.dim("H") != use.dim("Hk") else ")")
             ),
             _scaled,
@@ -367,7 +369,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "the heads of a group are rows of one product, keys are read once",
             lambda use: (
                 f"{_SDPA}({{query}}.reshape({{B}}, {{Hk}}, -1, {{D}}), {{key}}, {{value}}, "
-                "position_bias({at}[:, None, None, None], {S}, {query}.dtype), scale={scale})"
+                "position_bias({at}[:, None, None, None], {S}, {query}), scale={scale})"
                 ".reshape({B}, {H}, 1, {D})"
             ),
             _scaled,
@@ -380,14 +382,14 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes one position in place",
             "write_span({cache}, {value}, {at})",
             lambda use: use.at_host,
-            updates=0,
+            updates="cache",
         ),
         Kernel(
             "index_copy_",
             "exact",
             "writes one position in place, without waiting for its value",
             "write_position({cache}, {value}, {at})",
-            updates=0,
+            updates="cache",
         ),
     ),
     "std.nn.cache::write_span": (
@@ -397,7 +399,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes the span in place",
             "write_span({cache}, {value}, {at})",
             lambda use: use.at_host,
-            updates=0,
+            updates="cache",
         ),
         Kernel(
             "index_copy_",
@@ -405,7 +407,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes one position in place, without waiting for its value",
             "write_position({cache}, {value}, {at})",
             lambda use: use.dim("N") == 1,
-            updates=0,
+            updates="cache",
         ),
         Kernel(
             "index_copy_",
@@ -413,7 +415,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes the span in place, without waiting for its start",
             "write_positions({cache}, {value}, {at})",
             lambda use: use.dim("N") <= use.dim("S"),
-            updates=0,
+            updates="cache",
         ),
     ),
     "std.nn.cache::write_rows": (
@@ -422,7 +424,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "exact",
             "writes one position a row in place",
             "write_rows({cache}, {value}, {at})",
-            updates=0,
+            updates="cache",
         ),
     ),
     "std.nn.cache::write_slot": (
@@ -432,7 +434,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes the span of one row in place",
             "write_slots({cache}, {value}, {slot}.reshape(1), {at})",
             lambda use: use.reads_host,
-            updates=0,
+            updates="cache",
         ),
     ),
     "std.nn.cache::write_slots": (
@@ -442,7 +444,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes the span of each row in place",
             "write_slots({cache}, {value}, {slots}, {at})",
             lambda use: use.reads_host,
-            updates=0,
+            updates="cache",
         ),
     ),
     "std.nn.cache::write_tokens": (
@@ -452,7 +454,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes each token's position in place",
             "write_tokens({cache}, {value}, {rows}, {positions})",
             lambda use: use.reads_host,
-            updates=0,
+            updates="cache",
         ),
     ),
     "std.nn.decoding::argmax": (

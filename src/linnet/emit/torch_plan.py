@@ -132,7 +132,7 @@ class _Planner:
         found.plans[function.name] = done
         found.functions.append(function)
 
-    def chosen(self, op: Op, callee: Function, target: TorchTarget) -> object:
+    def chosen(self, op: Op, callee: Function, target: TorchTarget) -> Chosen | str | None:
         """What a call becomes: a kernel, its callee's operations, or a call."""
         if callee.name in self.inlined or not callee.ops:
             return INLINE

@@ -47,21 +47,29 @@ def to_integer(x, dtype, low, high):
     return torch.where(whole >= float(high), high, inside.to(dtype))
 
 
+def matrix_vector(weight, x):
+    """The weight times one row, as a product and a sum in f32: compiled, one loop that reads the
+    weight once. `as_strided` has the row put in memory first; else what it is computed from would
+    be computed again for every row of the weight."""
+    x = x.reshape(-1).float()
+    return (weight.float() * x.as_strided(x.shape, (1,))).sum(-1)
+
+
 def causal_mask(queries, keys):
     """Query `q` of the last `queries` positions sees the keys up to its own."""
     return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
 
 
-def attention_bias(mask, dtype):
+def attention_bias(mask, query):
     """What is added to scores: nothing where the mask is true, and else so little that the score
     is lost; a query that sees no key gets the mean of the values."""
-    hidden = max(-1e30, torch.finfo(dtype).min)
-    return torch.where(mask, 0.0, hidden).to(dtype)
+    dtype = query.dtype if query.is_cuda else torch.promote_types(query.dtype, torch.float32)
+    return torch.where(mask, 0.0, max(-1e30, torch.finfo(dtype).min)).to(dtype)
 
 
-def position_bias(at, length, dtype):
+def position_bias(at, length, query):
     """The bias that lets queries at positions `at` see the keys up to their own."""
-    return attention_bias(torch.arange(length, device=at.device) <= at, dtype)
+    return attention_bias(torch.arange(length, device=at.device) <= at, query)
 
 
 def cached_attention(query, key, value, scale, at):
@@ -69,7 +77,7 @@ def cached_attention(query, key, value, scale, at):
     batch, heads, count, size = query.shape
     groups, end = key.shape[1], min(int(at) + count, key.shape[2])
     if end < count:
-        bias = position_bias(at + torch.arange(count)[:, None], key.shape[2], query.dtype)
+        bias = position_bias(at + torch.arange(count)[:, None], key.shape[2], query)
         return F.scaled_dot_product_attention(
             query, key, value, bias, scale=scale, enable_gqa=True
         )

@@ -13,7 +13,7 @@ import torch
 from linnet.check import CheckResult, check_file
 from linnet.check.typed import Program, TensorT
 from linnet.dtypes import KINDS, DType
-from linnet.emit.torch import EXPANDED_OPS, TorchTarget
+from linnet.emit.torch import EXPANDED_OPS, KEPT_OPS, TorchTarget
 from linnet.ir.core import Module, TensorType
 from linnet.ir.generics import type_text
 from linnet.ir.instantiate import (
@@ -258,7 +258,7 @@ class TorchModel:
 
     def _generate(self, name: str, given: Inputs, own: Mapping[str, Any]) -> BoundEntry:
         lowered = lower(self.instance, name, own, given.arguments)
-        module = optimise(lowered, self.target.numerics, expand=EXPANDED_OPS)
+        module = optimise(lowered, self.target.numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
         tensors = {**self.weights.tensors, **self.states, **self._derived.of(module)}
         return bind(module, self.target, tensors, self._graph_pool)
 

@@ -2,9 +2,9 @@
 
 A piece is a function of a block and tensors whose shapes are known, so nothing has to be checked
 when it is called: it is traced to a graph of tensors (its block's weights and states become
-inputs), compiled, and called for each layer with that layer's tensors. `torch.compile` would give the same
-kernels, but it looks at every attribute of every block again at each call, which takes longer than
-small layers do.
+inputs), compiled, and called for each layer with that layer's tensors. `torch.compile` would give
+the same kernels, but it looks at every attribute of every block again at each call, which takes
+longer than small layers do.
 """
 
 from __future__ import annotations
