@@ -16,7 +16,7 @@ test: $(VENV)/.test
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/.bench
 	$(BIN)/linnet bench $(MODEL) --prompt 512 --new 128 --runs 5 --warmup 1 --out bench.json

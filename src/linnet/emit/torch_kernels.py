@@ -164,7 +164,9 @@ def _narrow(use: Use) -> bool:
 
 
 def _one_row_compiled(use: Use) -> bool:
-    return use.target.on_cpu and use.target.compiled and use.rows == 1 and use.dtype != DType.F64
+    if not (use.target.on_cpu and use.target.compiled and use.rows == 1):
+        return False
+    return use.dtype != DType.F64 and not (use.dtype == DType.F32 and use.target.avx512)
 
 
 def _scaled(use: Use) -> bool:

@@ -22,6 +22,8 @@ class TorchTarget:
     compile_rows: int = 64
     """A function over more rows than this is not compiled: it would be compiled again for every
     number of rows, to little gain, since with many rows matrix products take all the time."""
+    avx512: bool = False
+    """A CPU with AVX-512, whose library multiplies a matrix by one f32 row as fast as it is read."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (

@@ -81,7 +81,13 @@ def load(
     """
     program = _program(source)
     place = _device(device)
-    target = TorchTarget(str(place), _mode(compile, place), numerics, compile_rows)
+    target = TorchTarget(
+        str(place),
+        _mode(compile, place),
+        numerics,
+        compile_rows,
+        avx512=torch.backends.cpu.get_cpu_capability().startswith("AVX512"),
+    )
     given = dict(generics or {})
     if dtype is not None:
         dtype = DType(dtype)
