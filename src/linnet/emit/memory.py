@@ -61,7 +61,8 @@ class Plan:
     live: Liveness
     place: dict[Value, Root] = field(default_factory=dict)
     """Values that are all of a buffer, at the time they are used."""
-    in_place: set[Step] = field(default_factory=set)
+    in_place: dict[Step, list[Root]] = field(default_factory=dict)
+    """Steps that write over their targets, with the buffers that these are, in order."""
     snapshots: dict[int, list[Value]] = field(default_factory=dict)
     """By position: values to copy just before, since what they look at is about to be written."""
     copied: set[Value] = field(default_factory=set)
@@ -155,6 +156,8 @@ class _Analysis:
         self.place: dict[Value, Root] = {}
         self.current: dict[Root, Value | None] = {}
         self.writes: list[tuple[int, Root]] = []
+        self.frozen_here: dict[Value, Root] = {}
+        """What was copied at this position, with the buffers it was in."""
         self.reads: dict[Value, Roots] = {}
         """For what each step gives, the buffers that its operands share when it runs."""
         self.plan = Plan(live, self.place, copied=copied, roots=self.roots)
@@ -194,8 +197,15 @@ class _Analysis:
 
     def freeze(self, position: int) -> None:
         """Takes the snapshots of a position."""
-        for value in self.plan.snapshots.get(position, ()):
+        values = self.plan.snapshots.get(position, ())
+        self.frozen_here = {value: self.place[value] for value in values}
+        for value in values:
             self.fresh(value)
+
+    def target_root(self, target: Value) -> Root | None:
+        """The buffer that an update may write: where its target is, even if that was just copied
+        for the sake of others."""
+        return self.frozen_here.get(target, self.place.get(target))
 
     def sharing(self, values: tuple[Value, ...]) -> Roots:
         return frozenset[Root]().union(*(self.roots[value] for value in values))
@@ -222,15 +232,15 @@ class _Analysis:
             shares = self.summaries[step.callee.name].shares
             first = len(step.callee.inputs) + len(step.callee.weights)
             for value in op.inputs[first:]:
-                root = self.place.get(value)
+                root = self.target_root(value)
                 if root is None or root.kind != "state" or self.current.get(root) is not value:
                     raise MustInline(step.callee.name)
             for target, output in changes:
-                root = self.place.get(target)
+                root = self.target_root(target)
                 if root is None or not self.is_current(target, root, around):
                     raise MustInline(step.callee.name)
                 self.write(root, step.position, around, output, _others(op, target))
-                self.plan.in_place.add(step)
+                self.plan.in_place.setdefault(step, []).append(root)
             for value, operands in zip(op.outputs, shares, strict=False):
                 if operands:
                     self.view(value, self.sharing(tuple(op.inputs[i] for i in sorted(operands))))
@@ -252,7 +262,7 @@ class _Analysis:
             self.roots[value] = roots
 
     def update(self, step: Step, target: Value, output: Value, around: Around) -> None:
-        root = self.place.get(target)
+        root = self.target_root(target)
         position = step.position
         others = _others(step.op, target)
         good = self.is_current(target, root, around)
@@ -263,7 +273,7 @@ class _Analysis:
             else:
                 good = not live and not self.readers(root, position, around, others)
         if good and root is not None:
-            self.plan.in_place.add(step)
+            self.plan.in_place[step] = [root]
             self.write(root, position, around, output, others)
         else:
             self.fresh(output)
@@ -552,6 +562,8 @@ def _may_fuse(value: Value, step: Step, uses: list[Use], found: Plan, expanded: 
         return False
     if step.op.kind == "broadcast":
         return True
+    if any(part.isdigit() for part in str(step.op.attrs.get("at", "")).split(".")):
+        return False  # one of an array's blocks: a statement that can be repeated in a loop
     returned = expanded.body.results == (value,) and expanded.body.nodes[-1] is step
     if not is_temporary(value.name) and not returned:
         return False

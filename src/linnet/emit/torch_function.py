@@ -321,8 +321,8 @@ class FunctionEmitter:
 
         found = self.settle(op.inputs, build)
         results = op.outputs[: len(callee.results)]
-        for before, after in changes:
-            self.bindings[after] = replace(self.bindings[before], type=after.type)
+        for root, (_, after) in zip(self.plan.in_place.get(step, ()), changes, strict=True):
+            self.bindings[after] = replace(self.states[root.value], type=after.type)
         if len(results) == 1 and not changes:
             self.define(results[0], found, step.position)
             return
@@ -347,23 +347,21 @@ class FunctionEmitter:
     def update(self, step: Step) -> None:
         ((target, output),) = updated(step)
         operand = self.operand(target)
-        in_place = step in self.plan.in_place
-        root = self.plan.place.get(target) if in_place else None
-        if root is not None and (root.kind == "state" or target in self.names):
+        (root,) = self.plan.in_place.get(step, (None,))
+        if root is not None and root.kind == "state":
+            self.bindings[output] = replace(self.states[root.value], type=output.type)
+        elif root is not None and target in self.names:
             if operand.shape != target.type.shape:
                 self.add(f"{operand.code.text} = {self.context.whole(operand).text}.clone()")
-                operand = replace(operand, shape=target.type.shape)
-            self.bindings[output] = replace(operand, type=output.type)
-            if target in self.names:
-                self.bind_name(output, self.names[target])
+            self.bind_name(output, self.names[target])
         else:
             name = self.fresh(output, step.position, apart=True)
             code = self.context.whole(operand)
-            made = operand.number or (target in self.deferred and operand.shape == target.type.shape
-                                      and in_place)  # fmt: skip
+            whole = operand.shape == target.type.shape
+            made = operand.number or (target in self.deferred and whole and root is not None)
             if not made:
                 code = method(code, "clone")
-            self.add(f"{name} = {code.text}", "" if made or in_place else _COPIED)
+            self.add(f"{name} = {code.text}", "" if made or root is not None else _COPIED)
             self.bind_name(output, name)
         where = self.bindings[output].code
         if step.kernel is not None:

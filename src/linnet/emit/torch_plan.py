@@ -40,7 +40,7 @@ class ModulePlan:
         """The arrays of blocks whose elements a function uses, with their lengths."""
         paths = [slot.path for slot in (*function.weights, *function.states)]
         if function is self.module.prepare:
-            paths += [self.places.attribute(path) for path in self.module.derived]
+            paths += self.placed()
         found: dict[str, int] = {}
         for path in paths:
             parts = path.removeprefix("@").split(".")
