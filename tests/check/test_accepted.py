@@ -85,6 +85,8 @@ ACCEPTED: list[tuple[str, str]] = [
      " let half = 2 * N / 2 return reshape(x, [2, half]) }"),
     ("a constant as a dimension and as a number",
      "const W = 4\nfn f(x: Tensor[W; f32]) -> Tensor[W; f32] { return x * W }"),
+    ("a constant with a type as a dimension",
+     "const W: i32 = 4\nfn f(x: Tensor[W; i32]) -> Tensor[4; i32] { return x * W }"),
     ("constants of constants", "const A = 2 * B\nconst B = 3\n"
      "fn f(x: Tensor[6; f32]) -> Tensor[A; f32] { return x }"),
     ("a typed constant", "const EPS: f32 = 1e-5\nfn f(x: f32) -> f32 { return x + EPS }"),
@@ -117,6 +119,13 @@ ACCEPTED: list[tuple[str, str]] = [
     ("an alias with generics", """
         type Hidden<B: Dim, T: Float = f32> = Tensor[B, 64; T]
         fn f(x: Hidden<2>) -> Tensor[2, 64; f32] { return x }"""),
+    ("an alias of a block", """
+        use std.nn.linear::{Linear}
+        type Square<N: Dim> = Linear<N, N, f32>
+        block B { sub a: Square<2>
+            sub more: [Square<2>; 3]
+            entry f(x: Tensor[2; f32]) -> Tensor[2; f32] { return more[0].forward(a.forward(x)) } }"""),
+    ("an alias of a dtype", "type Real = f32\nfn f(x: Tensor[2; Real]) -> Real { return cast<Real>(x[0]) }"),
     ("an optional", """
         fn f(x: f32? = none) -> f32 { return match x { some(v) => v, none => 0 } }
         fn g(x: f32) -> f32 { return f() + f(some(x)) + f(none) + f(x = some(1)) }"""),
@@ -186,6 +195,7 @@ ACCEPTED: list[tuple[str, str]] = [
      "fn f(x: Tensor[4, 6; f32]) -> f32 { return x[..., 1, 2] }"),
     ("concat", "fn f<A: Dim, B: Dim>(x: Tensor[2, A; f32], y: Tensor[2, B; f32]) -> Tensor[2, A + B + A; f32] {"
      " return concat(x, y, x, axis = -1) }"),
+    ("concat along the last axis", "fn f(x: Tensor[2, 3; f32]) -> Tensor[2, 6; f32] { return concat(x, x) }"),
     ("concat behind a pack", "fn f<*S: Shape>(x: Tensor[*S, 2; f32]) -> Tensor[*S, 4; f32] {"
      " return concat(x, x, axis = -1) }"),
     ("reshape with a pack", "fn f<*S: Shape, H: Dim>(x: Tensor[*S, 2 * H; f32]) -> Tensor[*S, 2, H; f32] {"

@@ -60,7 +60,7 @@ def _alias(checker: Checking, entity: Entity) -> AliasInfo:
     assert isinstance(decl, ast.Alias)
     ctx = outer_context(checker, entity.scope)
     generics = declare_generics(ctx, decl.generics)
-    return AliasInfo(generics, resolve_type(ctx, decl.type))
+    return AliasInfo(generics, resolve_type(ctx, decl.type, block_allowed=True))
 
 
 def _struct(checker: Checking, entity: Entity) -> Signature:

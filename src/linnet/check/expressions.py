@@ -16,7 +16,7 @@ from linnet.check import typed
 from linnet.check.context import Context, Flex, Node
 from linnet.check.dims import Dim
 from linnet.check.scope import Failed
-from linnet.check.typed import AnyDType, DTypeVar, OptionalT, TensorT, Type
+from linnet.check.typed import AnyDType, DTypeVar, OptionalT, StructT, TensorT, Type
 from linnet.check.types import (
     BOOL,
     MAX_PARTS,
@@ -31,7 +31,7 @@ from linnet.check.types import (
     unmarked,
 )
 from linnet.diagnostics import Note, Span
-from linnet.dtypes import DType
+from linnet.dtypes import INTEGERS, DType
 from linnet.syntax import ast
 
 Rule = Callable[[Context, Any, Type | None], Node]
@@ -99,15 +99,27 @@ def _conversion(ctx: Context, node: typed.Expr, expected: Type) -> str | None:
 
 
 def axis_notes(ctx: Context, expected: Type, found: Type) -> list[Note]:
-    """For two shapes of one rank above 1: the axis at which they differ."""
+    """Where two types that look alike differ: the axis of two shapes, the field of two structs."""
     if isinstance(expected, OptionalT) and isinstance(found, OptionalT):
         return axis_notes(ctx, expected.inner, found.inner)
+    if isinstance(expected, StructT) and isinstance(found, StructT):
+        return _field_notes(ctx, expected, found)
     if not (isinstance(expected, TensorT) and isinstance(found, TensorT)):
         return []
     axis = differing_axis(expected.shape, found.shape, ctx.facts)
     if axis is None or len(found.shape) == 1 or expected.dtype != found.dtype:
         return []
     return [Note(f"axis {axis} must be `{expected.shape[axis]}`, here it is `{found.shape[axis]}`")]
+
+
+def _field_notes(ctx: Context, expected: StructT, found: StructT) -> list[Note]:
+    if expected.key != found.key:
+        return []
+    pairs = zip(expected.fields, found.fields, strict=True)
+    for (name, wanted), (_, here) in pairs:
+        if not types_equal(wanted, here, ctx.facts):
+            return [Note(f"the field `{name}` must be `{show(wanted)}`, here it is `{show(here)}`")]
+    return []
 
 
 def where_help(ctx: Context, expected: TensorT, found: TensorT) -> str | None:
@@ -158,6 +170,8 @@ def check_dim(ctx: Context, expr: ast.Expr, what: str) -> Dim:
         node = check(ctx, expr)
     if isinstance(node, Flex) and isinstance(node.value, Dim):
         return node.value
+    if isinstance(node, typed.Literal) and node.type.dtype in INTEGERS:
+        return Dim.const(int(node.value))  # An integer constant that was given a dtype.
     raise ctx.fail(
         "E2123",
         f"{what} must be a compile-time integer, found {describe(node.type)}",

@@ -318,10 +318,10 @@ def _concat(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> N
                     help=f"as in `{_USE[name]}`",
                 )
             axis_expr = arg.value
-    if len(values) < 2 or axis_expr is None:
+    if len(values) < 2:
         raise ctx.fail(
             "E2102",
-            "`concat` takes two or more tensors and `axis`",
+            "`concat` takes two or more tensors",
             expr.span,
             help=f"as in `{_USE[name]}`",
         )
@@ -329,7 +329,7 @@ def _concat(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> N
         raise ctx.fail("E2111", "`concat` takes no generic arguments", expr.span)
     nodes = [_operand(ctx, value, name, expected) for value in values]
     first = nodes[0][1]
-    at = _axis(ctx, axis_expr, first)
+    at = _axis(ctx, axis_expr or ast.IntLiteral(-1, expr.span), first)
     total = first.shape[at]
     assert isinstance(total, Dim)
     for node, type_ in nodes[1:]:

@@ -174,12 +174,7 @@ def _named(ctx: Context, type_: ast.NamedType, block_allowed: bool) -> Type:
     match entity.kind:
         case "block":
             if not block_allowed:
-                raise ctx.fail(
-                    "E1208",
-                    f"the block `{name.text}` is not the type of a value",
-                    type_.span,
-                    help=f"declare a child: `sub x: {type_.span.text}`",
-                )
+                raise _block_is_no_type(ctx, type_)
             info: BlockInfo = outline(ctx.checker, entity)
             return BlockT(entity.key, _arguments(ctx, type_, info.generics, entity))
         case "enum":
@@ -192,10 +187,22 @@ def _named(ctx: Context, type_: ast.NamedType, block_allowed: bool) -> Type:
             return Binding.of(dict(given)).type(struct.result)
         case "type":
             alias: AliasInfo = outline(ctx.checker, entity)
+            target = alias.target.inner if isinstance(alias.target, OptionalT) else alias.target
+            if isinstance(target, BlockT | ArrayT) and not block_allowed:
+                raise _block_is_no_type(ctx, type_)
             given = _arguments(ctx, type_, alias.generics, entity)
             return Binding.of(dict(given)).type(alias.target)
     what = ARTICLES[entity.kind]
     raise ctx.fail("E1208", f"`{name.text}` is {what}, not a type", name.span)
+
+
+def _block_is_no_type(ctx: Context, type_: ast.NamedType) -> Failed:
+    return ctx.fail(
+        "E1208",
+        f"the block `{type_.path[-1].text}` is not the type of a value",
+        type_.span,
+        help=f"declare a child: `sub x: {type_.span.text}`",
+    )
 
 
 def _item(ctx: Context, type_: ast.NamedType) -> Entity:
