@@ -10,6 +10,12 @@ from typing import Protocol
 import numpy as np
 
 from linnet.dtypes import DType
+from linnet.weights.floats import NUMPY
+
+MAX_TENSORS = 1 << 18
+"""Tensors in one file; the largest published models have a tenth of that."""
+MAX_SIZE = 1 << 62
+"""Bytes a tensor can have, its axes of no length counted as one."""
 
 
 class CheckpointError(ValueError):
@@ -43,12 +49,30 @@ class Checkpoint(Protocol):
         ...
 
     def read_into(self, name: str, out: np.ndarray, dtype: DType) -> None:
-        """Writes the values into `out`, which has the tensor's shape and holds `dtype` as
-        `floats.NUMPY` says. Peak memory beyond `out` is a few MiB."""
+        """Writes the values into `out`: contiguous, of the tensor's shape, holding `dtype` as
+        `floats.NUMPY` says. Peak memory beyond `out` is a few MiB.
+
+        Raises `ValueError` for another array, and for a dtype that isn't converted to.
+        """
+        ...
+
+    def close(self) -> None:
+        """Gives the files back; views of their memory stay valid."""
         ...
 
     @property
-    def metadata(self) -> Mapping[str, object]: ...
+    def metadata(self) -> Mapping[str, object]:
+        """What the format carries beside tensors: SafeTensors' text, GGUF's typed values."""
+        ...
+
+
+def read_tensor(checkpoint: Checkpoint, name: str, dtype: DType | None = None) -> np.ndarray:
+    """A tensor's values in an array of their own, of its own dtype unless another is given."""
+    info = checkpoint.info(name)
+    dtype = dtype or info.dtype
+    out = np.empty(info.shape, NUMPY[dtype])
+    checkpoint.read_into(name, out, dtype)
+    return out
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -56,46 +80,90 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     Raises `CheckpointError` for anything else, and for files that are damaged or incomplete.
     """
-    from linnet.weights.gguf import GgufCheckpoint
-    from linnet.weights.safetensors import SafeTensorsCheckpoint
-
     path = Path(path)
-    if path.is_dir():
-        return _open_directory(path)
-    if not path.exists():
-        raise CheckpointError(f"no checkpoint at {path}")
-    if path.name.endswith(".safetensors.index.json"):
-        return SafeTensorsCheckpoint.from_index(path)
-    with path.open("rb") as file:
-        start = file.read(16)
-    if start[:4] == b"GGUF":
-        return GgufCheckpoint(path)
-    if path.suffix == ".safetensors" or start[8:9] == b"{":
-        return SafeTensorsCheckpoint.from_files(path, [path])
-    if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt") or start[:2] in (b"PK", b"\x80\x02"):
-        raise CheckpointError(
-            f"{path} is a pickle, which runs code when it is loaded: convert it to SafeTensors"
-        )
-    raise CheckpointError(
-        f"{path} is no checkpoint: give a .safetensors file, a directory of them, a "
-        ".safetensors.index.json, or a .gguf file"
-    )
+    try:
+        return _open_directory(path) if path.is_dir() else _open_file(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} can't be read: {error.strerror}") from error
 
 
 def _open_directory(path: Path) -> Checkpoint:
     from linnet.weights.gguf import GgufCheckpoint
     from linnet.weights.safetensors import SafeTensorsCheckpoint
 
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
+    index = _only(path, "*.safetensors.index.json", preferred="model.safetensors.index.json")
+    if index:
         return SafeTensorsCheckpoint.from_index(index)
-    files = sorted(path.glob("*.safetensors"))
+    whole = path / "model.safetensors"
+    files = [whole] if whole.is_file() else sorted(path.glob("*.safetensors"))
     if files:
-        return SafeTensorsCheckpoint.from_files(path, files)
-    gguf = sorted(path.glob("*.gguf"))
-    if len(gguf) == 1:
-        return GgufCheckpoint(gguf[0])
+        return SafeTensorsCheckpoint(path, files)
+    gguf = _only(path, "*.gguf")
     if gguf:
-        listed = ", ".join(file.name for file in gguf)
-        raise CheckpointError(f"{path} holds several GGUF files, name one: {listed}")
+        return GgufCheckpoint(gguf)
+    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLES)
+    if pickles:
+        raise CheckpointError(f"{path} holds {pickles[0]}: {_PICKLE}")
     raise CheckpointError(f"{path} holds no .safetensors and no .gguf file")
+
+
+def _only(folder: Path, pattern: str, preferred: str = "") -> Path | None:
+    files = sorted(folder.glob(pattern))
+    named = [file for file in files if file.name == preferred]
+    if len(named or files) > 1:
+        listed = ", ".join(file.name for file in files)
+        raise CheckpointError(f"{folder} holds several checkpoints, give one of them: {listed}")
+    return next(iter(named or files), None)
+
+
+def _open_file(path: Path) -> Checkpoint:
+    from linnet.weights.gguf import GgufCheckpoint
+    from linnet.weights.safetensors import SafeTensorsCheckpoint
+
+    if not path.exists():
+        raise CheckpointError(f"no checkpoint at {path}")
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no regular file")
+    if path.name.endswith(".safetensors.index.json"):
+        return SafeTensorsCheckpoint.from_index(path)
+    with path.open("rb") as file:
+        start = file.read(16)
+    if start[:4] == b"GGUF":
+        return GgufCheckpoint(path)
+    if start == b"version https://":
+        raise CheckpointError(
+            f"{path} is Git LFS's pointer to the weights, not the weights: run `git lfs pull`"
+        )
+    if path.suffix in PICKLES or start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise CheckpointError(f"{path}: {_PICKLE}")
+    if path.suffix == ".safetensors" or start[8:9] == b"{":
+        return SafeTensorsCheckpoint(path, [path])
+    raise CheckpointError(
+        f"{path} is no checkpoint: give a .safetensors file, a directory of them, a "
+        ".safetensors.index.json, or a .gguf file"
+    )
+
+
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_PICKLE = "a pickle, which runs code when it is loaded: convert it to SafeTensors"
+
+
+# --- for readers of a format ----------------------------------------------------------------
+
+
+def quoted(name: str) -> str:
+    """A name out of a file as an error shows it: short, and without control characters."""
+    short = name if len(name) <= 100 else name[:99] + "…"
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+    return f"`{''.join(shown)}`"
+
+
+def check_target(name: str, info: TensorInfo, out: np.ndarray, dtype: DType) -> None:
+    """Holds an array to what `read_into` asks for; raises `ValueError`."""
+    if info.dtype != dtype and not (info.dtype.is_float and dtype.is_float):
+        raise ValueError(f"{quoted(name)}: {info.dtype} is not converted to {dtype}")
+    if out.shape != info.shape or out.dtype != NUMPY[dtype] or not out.flags.c_contiguous:
+        raise ValueError(
+            f"{quoted(name)} of {dtype}{list(info.shape)} is read into a contiguous "
+            f"{NUMPY[dtype]} array of that shape, not {out.dtype}{list(out.shape)}"
+        )

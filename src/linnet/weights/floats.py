@@ -26,7 +26,7 @@ NUMPY: dict[DType, np.dtype] = {
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
     """f32 values as the bits of bf16, rounded to nearest, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.asarray(values, np.float32).view(np.uint32)
     rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
     if is_nan.any():
@@ -49,8 +49,19 @@ def convert(values: np.ndarray, source: DType, target: DType) -> np.ndarray:
     if not (source.is_float and target.is_float):
         raise ValueError(f"{source} is not converted to {target}")
     wide = from_bf16(values) if source == DType.BF16 else values
-    if target != DType.BF16:
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if target != DType.BF16:
             return wide.astype(NUMPY[target])
-    # Through f32: f16 fits in it exactly, and f64 is rounded once more (by less than half an ulp).
-    return to_bf16(wide.astype(np.float32))
+        return to_bf16(_to_odd(wide) if source == DType.F64 else wide)
+
+
+def _to_odd(values: np.ndarray) -> np.ndarray:
+    """f64 as f32 such that rounding once more, to fewer bits, gives what rounding once would:
+    a value between two f32 becomes the one whose last bit is set (rounding to odd: Boldo and
+    Melquiond, "When double rounding is odd", 2005)."""
+    nearest = values.astype(np.float32)
+    bits = nearest.view(np.uint32)
+    inexact = nearest.astype(np.float64) != values
+    too_large = np.abs(nearest) > np.abs(values)
+    even = inexact & ((bits & 1) == 0)
+    return np.where(even, np.where(too_large, bits - 1, bits + 1), bits).view(np.float32)

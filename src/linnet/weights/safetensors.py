@@ -1,14 +1,18 @@
 """SafeTensors: a length, a JSON header, the bytes; one file or many, memory-mapped.
 
 The header is read here rather than by the safetensors library because numpy has no bf16 for the
-library to give, and because a view of the mapped file is what a runtime wants.
+library to give, and because a view of the mapped file is what a runtime wants. It is matched entry
+by entry against the one form that the format has, and never parsed as JSON at large: a hostile
+header costs no more than the tensors that it really describes.
+
+Format: https://huggingface.co/docs/safetensors, "Format".
 """
 
 from __future__ import annotations
 
 import json
 import math
-import mmap
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,59 +20,80 @@ from pathlib import Path
 import numpy as np
 
 from linnet.dtypes import DType
-from linnet.weights.checkpoint import CheckpointError, TensorInfo
+from linnet.weights.checkpoint import (
+    MAX_SIZE,
+    MAX_TENSORS,
+    CheckpointError,
+    TensorInfo,
+    check_target,
+    quoted,
+)
 from linnet.weights.floats import NUMPY, convert
+from linnet.weights.mapping import MappedFile, fill_rows
 
 MAX_HEADER = 100 << 20
 """The format's own limit on a header's length, in bytes."""
-CHUNK = 1 << 20
-"""Elements converted at a time."""
+MAX_METADATA = 16 << 20
+"""Bytes of text beside the tensors; training tools keep some hundred kB there."""
+MAX_INDEX = 64 << 20
+"""Bytes of an index file."""
+MAX_RANK = 32
+"""Axes that a numpy array can have in every version."""
 
-DTYPES: dict[str, DType] = {
-    "BOOL": DType.BOOL, "I8": DType.I8, "I16": DType.I16, "I32": DType.I32, "I64": DType.I64,
-    "U8": DType.U8, "U16": DType.U16, "U32": DType.U32, "U64": DType.U64,
-    "F16": DType.F16, "BF16": DType.BF16, "F32": DType.F32, "F64": DType.F64,
+DTYPES: dict[bytes, DType] = {
+    b"BOOL": DType.BOOL, b"I8": DType.I8, b"I16": DType.I16, b"I32": DType.I32, b"I64": DType.I64,
+    b"U8": DType.U8, b"U16": DType.U16, b"U32": DType.U32, b"U64": DType.U64,
+    b"F16": DType.F16, b"BF16": DType.BF16, b"F32": DType.F32, b"F64": DType.F64,
 }  # fmt: skip
 
 
-class MappedFile:
-    """A file's bytes in memory, read-only; pages come in when they are touched."""
-
-    def __init__(self, path: Path):
-        with path.open("rb") as handle:
-            try:
-                self._mapping = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError as error:  # Nothing can be mapped of an empty file.
-                raise CheckpointError(f"{path} is empty") from error
-        self.data = np.frombuffer(self._mapping, np.uint8)
-
-    def release(self, first: int, last: int) -> None:
-        """Gives the pages wholly within these bytes back: they were read, and would count as the
-        process's memory beside the copy that was made of them."""
-        page = mmap.PAGESIZE
-        start = -(-first // page) * page
-        length = last // page * page - start
-        if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
-
-
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class StoredTensor:
+    """A tensor as the file describes it; `first` and `last` count from the start of the file."""
+
     info: TensorInfo
-    file: MappedFile
     first: int
     last: int
 
-    @property
-    def data(self) -> np.ndarray:
-        """The tensor's bytes, a view of the mapped file."""
-        return self.file.data[self.first : self.last]
+
+# --- the header -----------------------------------------------------------------------------
+
+# Possessive quantifiers (`*+`) throughout: a match takes time linear in its length.
+_SPACE = rb"[ \t\n\r]*+"
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_INTEGERS = rb"\[[ \t\n\r0-9,]*+\]"
+_COLON = _SPACE + rb":" + _SPACE
+_COMMA = _SPACE + rb"(?:," + _SPACE + rb"(?=\")|(?=\}))"
+_FIELD = (
+    rb'(?:"dtype"' + _COLON + rb'"(?P<dtype>\w*+)"'
+    rb'|"shape"' + _COLON + rb"(?P<shape>" + _INTEGERS + rb")"
+    rb'|"data_offsets"' + _COLON + rb"(?P<offsets>" + _INTEGERS + rb"))" + _COMMA
+)  # fmt: skip
+_ENTRY = re.compile(
+    rb"(?P<name>"
+    + _TEXT
+    + rb")"
+    + _COLON
+    + rb"\{"
+    + _SPACE
+    + rb"(?:"
+    + _FIELD
+    + rb"){3}\}"
+    + _COMMA
+)
+_METADATA = re.compile(
+    rb'"__metadata__"' + _COLON
+    + rb"(\{" + _SPACE + rb"(?:" + _TEXT + _COLON + _TEXT + _COMMA + rb")*+\})" + _COMMA
+)  # fmt: skip
+_OPEN, _CLOSE = re.compile(_SPACE + rb"\{" + _SPACE), re.compile(rb"\}" + _SPACE)
+_FORM = '"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}'
+_METADATA_FORM = '"__metadata__": {"text": "text"}, once'
 
 
 def read_header(
-    data: Sequence[int] | memoryview | bytes, where: str
-) -> tuple[dict[str, tuple[TensorInfo, int, int]], dict[str, str]]:
-    """Tensors (with the first byte and the byte after the last, in `data`) and the metadata.
+    data: memoryview | bytes, where: str
+) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """The tensors and the metadata of a SafeTensors file's bytes.
 
     Raises `CheckpointError` for anything that is not a whole SafeTensors file.
     """
@@ -76,29 +101,20 @@ def read_header(
     if size < 8:
         raise CheckpointError(f"{where}: {size} bytes are too few for a SafeTensors header")
     length = int.from_bytes(bytes(data[:8]), "little")
-    if length > MAX_HEADER or length > size - 8:
+    start = 8 + length
+    if length > MAX_HEADER or start > size:
         raise CheckpointError(
             f"{where}: its header would be {length} bytes, the file has {size}: it is damaged, "
             "incomplete or no SafeTensors file"
         )
-    try:
-        header = json.loads(bytes(data[8 : 8 + length]).decode("utf-8"))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{where}: its header is no JSON: {error}") from error
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{where}: its header is no JSON object")
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise CheckpointError(f"{where}: `__metadata__` must map text to text")
-    start = 8 + length
-    tensors = {
-        name: _entry(name, entry, start, size, where) for name, entry in header.items()
-    }
+    tensors, metadata = _entries(data, start, where)
     end = start
-    for name, (_, first, last) in sorted(tensors.items(), key=lambda item: item[1][1:]):
-        if first != end:
-            raise CheckpointError(f"{where}: `{name}` overlaps another tensor or leaves a gap")
-        end = last
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].first, item[1].last)):
+        if tensor.first != end:
+            raise CheckpointError(
+                f"{where}: {quoted(name)} overlaps another tensor or leaves a gap"
+            )
+        end = tensor.last
     if end != size:
         raise CheckpointError(
             f"{where}: its tensors end at byte {end}, the file at {size}: it is damaged"
@@ -106,102 +122,174 @@ def read_header(
     return tensors, metadata
 
 
-def _entry(
-    name: str, entry: object, start: int, size: int, where: str
-) -> tuple[TensorInfo, int, int]:
-    def bad(why: str) -> CheckpointError:
-        return CheckpointError(f"{where}: tensor `{name[:200]}`: {why}")
+def _entries(
+    data: memoryview | bytes, start: int, where: str
+) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """What stands in the header, which ends before byte `start`."""
 
-    if not isinstance(entry, dict):
-        raise bad("its description is no object")
-    dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise bad(f"unknown dtype {dtype!r}; known are {', '.join(DTYPES)}")
-    if not _is_integers(shape) or len(shape) > 32:
-        raise bad(f"its shape must be a list of integers from 0 up, found {str(shape)[:100]}")
-    if not _is_integers(offsets) or len(offsets) != 2:
-        raise bad("`data_offsets` must be two integers")
-    first, last = start + offsets[0], start + offsets[1]
-    info = TensorInfo(tuple(shape), DTYPES[dtype])
-    expected = math.prod(shape) * info.dtype.itemsize
+    def expected(at: int, what: str) -> CheckpointError:
+        found = bytes(data[at : min(at + 60, start)]).decode("utf-8", "replace")
+        return CheckpointError(
+            f"{where}: at byte {at}: its header should go on with {what}, found {quoted(found)}"
+        )
+
+    tensors: dict[str, StoredTensor] = {}
+    metadata: dict[str, str] | None = None
+    match = _OPEN.match(data, 8, start)
+    if not match:
+        raise expected(8, "`{`")
+    at = match.end()
+    while not (end := _CLOSE.match(data, at, start)):
+        if metadata is None and (match := _METADATA.match(data, at, start)):
+            metadata = _metadata(match, where)
+        elif match := _ENTRY.match(data, at, start):
+            name, tensor = _tensor(match, start, len(data), where)
+            if name in tensors:
+                raise CheckpointError(f"{where}: {quoted(name)} stands twice in its header")
+            tensors[name] = tensor
+            if len(tensors) > MAX_TENSORS:
+                raise CheckpointError(f"{where}: more than {MAX_TENSORS} tensors")
+        else:
+            is_metadata = bytes(data[at : at + 14]) == b'"__metadata__"'
+            raise expected(at, _METADATA_FORM if is_metadata else _FORM)
+        at = match.end()
+    if end.end() != start:
+        raise expected(end.end(), "nothing")
+    return tensors, metadata or {}
+
+
+def _metadata(match: re.Match[bytes], where: str) -> dict[str, str]:
+    if match.end() - match.start() > MAX_METADATA:
+        raise CheckpointError(f"{where}: its `__metadata__` is over {MAX_METADATA} bytes")
+    return _json(match[1], where)
+
+
+def _json(text: bytes, where: str):
+    try:
+        return json.loads(text.decode("utf-8"))
+    except ValueError as error:  # Of the encoding too.
+        raise CheckpointError(f"{where}: text in its header is damaged: {error}") from error
+
+
+def _tensor(match: re.Match[bytes], start: int, size: int, where: str) -> tuple[str, StoredTensor]:
+    name: str = _json(match["name"], where)
+
+    def bad(why: str) -> CheckpointError:
+        return CheckpointError(f"{where}: tensor {quoted(name)}: {why}")
+
+    dtype, shape, offsets = (match[field] for field in ("dtype", "shape", "offsets"))
+    if dtype is None or shape is None or offsets is None:
+        raise bad("it needs a dtype, a shape and data_offsets")
+    if dtype not in DTYPES:
+        known = ", ".join(key.decode() for key in DTYPES)
+        raise bad(f"dtype {quoted(dtype.decode())} is not read; {known} are")
+    try:
+        axes, bounds = _integers(shape), _integers(offsets)
+    except ValueError as error:
+        raise bad(f"its numbers can't be read: {error}") from error
+    if len(bounds) != 2:
+        raise bad(f"data_offsets must be two numbers, found {len(bounds)}")
+    info = TensorInfo(axes, DTYPES[dtype])
+    if len(axes) > MAX_RANK or math.prod(n or 1 for n in axes) * info.dtype.itemsize > MAX_SIZE:
+        raise bad("its shape is too large")
+    first, last = start + bounds[0], start + bounds[1]
+    expected = math.prod(axes) * info.dtype.itemsize
     if last - first != expected:
-        raise bad(f"{dtype}{shape} takes {expected} bytes, it has {last - first}")
+        raise bad(f"{info.dtype}{list(axes)} takes {expected} bytes, it has {last - first}")
     if last > size:
         raise bad(f"it ends at byte {last}, the file at {size}: the file is incomplete")
-    return info, first, last
+    return name, StoredTensor(info, first, last)
 
 
-def _is_integers(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 62 for v in value
-    )
+def _integers(text: bytes) -> tuple[int, ...]:
+    inside = text[1:-1].strip()
+    if not inside:
+        return ()
+    if inside.count(b",") > MAX_RANK:
+        raise ValueError(f"more than {MAX_RANK}")
+    return tuple(int(part) for part in inside.split(b","))
+
+
+# --- the checkpoint -------------------------------------------------------------------------
 
 
 class SafeTensorsCheckpoint:
-    """One or more mapped files as one checkpoint."""
+    """The tensors of one or more mapped files; `path` is what errors call them together."""
 
-    def __init__(self, path: Path, entries: dict[str, _Entry], metadata: Mapping[str, object]):
+    def __init__(self, path: Path, files: Sequence[Path]):
         self.path = path
-        self._entries = entries
-        self.metadata = metadata
-
-    @staticmethod
-    def from_files(path: Path, files: Sequence[Path]) -> SafeTensorsCheckpoint:
-        entries: dict[str, _Entry] = {}
-        metadata: dict[str, object] = {}
+        self.metadata: Mapping[str, object] = {}
+        self._files: list[MappedFile] = []
+        self._tensors: dict[str, tuple[StoredTensor, MappedFile]] = {}
         for file in files:
             mapped = MappedFile(file)
-            tensors, file_metadata = read_header(mapped.data.data, str(file))
-            metadata |= file_metadata
-            for name, (info, first, last) in tensors.items():
-                if name in entries:
-                    raise CheckpointError(f"{file}: `{name}` stands in another file too")
-                entries[name] = _Entry(info, mapped, first, last)
-        return SafeTensorsCheckpoint(path, entries, metadata)
+            tensors, metadata = read_header(mapped.data.data, str(file))
+            self.metadata = {**self.metadata, **metadata}
+            self._files.append(mapped)
+            for name, tensor in tensors.items():
+                if name in self._tensors:
+                    raise CheckpointError(f"{file}: {quoted(name)} stands in another file too")
+                self._tensors[name] = (tensor, mapped)
 
     @staticmethod
     def from_index(path: Path) -> SafeTensorsCheckpoint:
         """The shards that a `model.safetensors.index.json` names, all of them whole."""
-        try:
-            index = json.loads(path.read_text(encoding="utf-8"))
-            weight_map = index["weight_map"]
-            names = {str(k): str(v) for k, v in weight_map.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CheckpointError(f"{path}: no index with a `weight_map`: {error}") from error
-        folder = path.parent.resolve()
-        files = []
-        for shard in sorted(set(names.values())):
-            file = (folder / shard).resolve()
-            if Path(shard).name != shard or shard in ("", ".", ".."):
-                raise CheckpointError(f"{path}: the shard {shard!r} leads out of its directory")
+        shards = _shards(path)
+        files = [path.parent / shard for shard in sorted(set(shards.values()))]
+        for file in files:
             if not file.is_file():
-                raise CheckpointError(f"{path}: the shard {shard} is missing")
-            files.append(folder / shard)
-        checkpoint = SafeTensorsCheckpoint.from_files(path, files)
-        missing = sorted(names.keys() - set(checkpoint.names()))
+                raise CheckpointError(f"{path}: the shard {file.name} is missing")
+        checkpoint = SafeTensorsCheckpoint(path, files)
+        missing = sorted(shards.keys() - checkpoint._tensors.keys())
         if missing:
-            raise CheckpointError(f"{path}: no shard holds {', '.join(missing[:5])}")
+            listed = ", ".join(quoted(name) for name in missing[:5])
+            raise CheckpointError(f"{path}: no shard holds {listed}")
         return checkpoint
 
     def names(self) -> list[str]:
-        return list(self._entries)
+        return list(self._tensors)
 
     def info(self, name: str) -> TensorInfo:
-        return self._entries[name].info
+        return self._tensors[name][0].info
 
     def mapped(self, name: str) -> np.ndarray:
-        entry = self._entries[name]
-        return entry.data.view(NUMPY[entry.info.dtype]).reshape(entry.info.shape)
+        tensor, file = self._tensors[name]
+        raw = file.data[tensor.first : tensor.last]
+        return raw.view(NUMPY[tensor.info.dtype]).reshape(tensor.info.shape)
 
     def read_into(self, name: str, out: np.ndarray, dtype: DType) -> None:
-        entry = self._entries[name]
-        source, values = entry.info.dtype, self.mapped(name)
-        if source == dtype:
-            np.copyto(out, values)
-        elif not values.ndim:
-            out[...] = convert(values, source, dtype)
-        else:
-            rows = max(1, CHUNK * len(values) // max(values.size, 1))
-            for at in range(0, len(values), rows):
-                out[at : at + rows] = convert(values[at : at + rows], source, dtype)
-        entry.file.release(entry.first, entry.last)
+        tensor, file = self._tensors[name]
+        check_target(name, tensor.info, out, dtype)
+        stored = self.mapped(name).reshape(-1, 1)
+        source = tensor.info.dtype
+        fill_rows(out, len(stored), lambda piece: convert(stored[piece], source, dtype))
+        file.release(tensor.first, tensor.last)
+
+    def close(self) -> None:
+        self._tensors = {}
+        for file in self._files:
+            file.close()
+
+
+_SHARD = re.compile(r"[\w.+ -]{1,200}\.safetensors")
+
+
+def _shards(path: Path) -> dict[str, str]:
+    """For each tensor that an index names, the file beside the index that holds it."""
+    size = path.stat().st_size
+    if size > MAX_INDEX:
+        raise CheckpointError(f"{path}: an index of {size} bytes is over the limit of {MAX_INDEX}")
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is no JSON: {error}") from error
+    shards = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(shards, dict):
+        raise CheckpointError(f"{path}: no index with a `weight_map` from tensors to files")
+    for name, shard in shards.items():
+        if not isinstance(shard, str) or not _SHARD.fullmatch(shard):
+            raise CheckpointError(
+                f"{path}: {quoted(name)} must be in a .safetensors file of the same directory, "
+                f"found {quoted(str(shard))}"
+            )
+    return shards
