@@ -47,9 +47,7 @@ def _errors_shown() -> Iterator[None]:
         name = (error.name or "").partition(".")[0]
         if name not in extras:
             raise
-        typer.echo(
-            f"error: this needs {name}: pip install 'linnet[{extras[name]}]'", err=True
-        )
+        typer.echo(f"error: this needs {name}: pip install 'linnet[{extras[name]}]'", err=True)
         raise typer.Exit(1) from error
 
 
@@ -329,7 +327,7 @@ def bench(
     if list_methods:
         for name, listing in METHODS.items():
             reason = why_not(listing)
-            typer.echo(f"{name:24} {listing.title:36} {'can run' if not reason else reason}")
+            typer.echo(f"{name:24} {listing.title:36} {reason or 'can run'}")
         return
     with _errors_shown():
         from linnet import nest

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class DType(str, Enum):
+class DType(StrEnum):
     """An element type; its value is its name in source (`bf16`)."""
 
     BOOL = "bool"
@@ -21,9 +21,6 @@ class DType(str, Enum):
     BF16 = "bf16"
     F32 = "f32"
     F64 = "f64"
-
-    def __str__(self) -> str:
-        return self.value
 
     @property
     def bits(self) -> int:

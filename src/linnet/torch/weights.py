@@ -121,7 +121,8 @@ def reader(
     """
     if callable(given):
         specs = {entry.path: entry for entry in manifest}
-        return lambda path, out: _store(given(path, specs[path].shape), specs[path].dtype, out)
+        made: Made = given
+        return lambda path, out: _store(made(path, specs[path].shape), specs[path].dtype, out)
     found: Resolution = resolve(manifest, given, bindings or NONE, dtype=dtype)
     return found.read_into
 
