@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -68,9 +67,9 @@ def _show(text: str) -> None:
 
 def summary(runtime: Runtime, generation: Generation, load_s: float) -> str:
     """Tokens, time to first token, decode speed and its share of the memory's, load, memory."""
-    from linnet.bench.machine import read_bandwidth
+    from linnet.bench.machine import peak_memory, read_bandwidth
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_memory()
     parts = [
         f"{generation.prompt_tokens} tokens in, {len(generation.tokens)} out",
         f"first token {generation.ttft_s * 1e3:.0f} ms",

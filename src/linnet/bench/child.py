@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from linnet.bench.machine import peak_memory
 from linnet.bench.methods import METHODS
 from linnet.bench.workload import Workload
 
@@ -28,7 +28,7 @@ def main(job_path: str) -> None:
         result = {"error": f"{type(error).__name__}: {error}"[:2000]}
         if os.environ.get("LINNET_BENCH_DEBUG"):
             raise
-    result["peak_mem"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result["peak_mem"] = peak_memory()
     temporary = target.with_suffix(".tmp")
     temporary.write_text(json.dumps(result), encoding="utf-8")
     os.replace(temporary, target)
