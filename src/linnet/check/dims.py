@@ -286,6 +286,8 @@ def _remainders(dim: Dim) -> tuple[Dim, list[tuple[int, Dim, Dim]]]:
             continue
         # `k * (n % d)` is `k * n - k * d * (n / d)`; its last term tells `k`.
         product = atom.denominator * Dim({(atom,): 1})
+        if not product.terms:
+            continue  # A division by 0, which is an error of its own.
         lead, factor = product.terms[0]
         coefficient = dict(dim.terms).get(lead, 0)
         if not coefficient or coefficient % factor:
