@@ -76,7 +76,13 @@ class Runtime(Protocol):
         """Sets all states back to zero."""
         ...
 
-    def generated_source(self, entry: str, **generics: int) -> str: ...
+    def generated_source(self, entry: str, **generics: int) -> str:
+        """What an entry was turned into, as text; raises `ValueError` for an unknown one."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """The parameters and buffers by path, as the runtime's own arrays, not copies."""
+        ...
 
     def to_numpy(self, value: Any) -> np.ndarray:
         """A result on the host, floats as f32."""

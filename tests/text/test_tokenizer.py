@@ -1,16 +1,21 @@
-"""Tokenizers: rebuilt from a GGUF exactly, streamed without half characters."""
+"""Tokenizers: the real SmolLM2's against three others, and a checkpoint directory's."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.text import Tokenizer, TokenizerError, gguf_tokenizer, read_tokenizer
-from linnet.weights import open_checkpoint
+from linnet.text.spelling import byte_level_alphabet
+from tests.text.metadata import bpe_metadata, spm_metadata
 
 HARD = [
     "Hello  world   three",
@@ -31,27 +36,75 @@ HARD = [
 ]
 
 
-@pytest.fixture(scope="module")
-def smollm2(smollm2_gguf: Path) -> Tokenizer:
-    return gguf_tokenizer(open_checkpoint(smollm2_gguf).metadata)
+@pytest.mark.weights
+@pytest.mark.parametrize("text", HARD)
+def test_the_real_tokenizer_is_that_of_transformers(
+    smollm2: Tokenizer, transformers_smollm2, text: str
+) -> None:
+    expected = transformers_smollm2.encode(text, add_special_tokens=False)
+    assert smollm2.encode(text) == expected
+    assert smollm2.decode(expected, skip_special=False) == text
 
 
 @pytest.fixture(scope="module")
-def transformers_tokenizer(smollm2_gguf: Path):
-    transformers = pytest.importorskip("transformers")
-    return transformers.AutoTokenizer.from_pretrained(
-        smollm2_gguf.parent, gguf_file=smollm2_gguf.name
-    )
+def pipeline(smollm2_metadata: Mapping[str, Any]):
+    """SmolLM2's tokenizer.json by hand, as its authors describe it."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from tokenizers import decoders, models, pre_tokenizers
+
+    tokens = smollm2_metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split()) for merge in smollm2_metadata["tokenizer.ggml.merges"]]
+    built = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    built.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
+    built.decoder = decoders.ByteLevel()
+    kinds = smollm2_metadata["tokenizer.ggml.token_type"]
+    built.add_special_tokens([t for t, kind in zip(tokens, kinds, strict=True) if kind == 3])
+    return built
 
 
 @pytest.mark.weights
 @pytest.mark.parametrize("text", HARD)
-def test_the_real_tokenizer_is_that_of_transformers(
-    smollm2: Tokenizer, transformers_tokenizer, text: str
-) -> None:
-    expected = transformers_tokenizer.encode(text, add_special_tokens=False)
+def test_the_real_tokenizer_is_its_pipeline(smollm2: Tokenizer, pipeline, text: str) -> None:
+    expected = pipeline.encode(text).ids
     assert smollm2.encode(text) == expected
-    assert smollm2.decode(expected, skip_special=False) == text
+    assert smollm2.decode(expected) == pipeline.decode(expected)
+
+
+def bpe_by_definition(regex, metadata: Mapping[str, Any], text: str) -> list[int]:
+    """Byte-level BPE by its definition (Sennrich et al., 2016): join the earliest merge's pairs
+    until none is left; digits alone, words as GPT-2's pattern says."""
+    ranks = {merge: rank for rank, merge in enumerate(metadata["tokenizer.ggml.merges"])}
+    alphabet = byte_level_alphabet()
+    known = {token: i for i, token in enumerate(metadata["tokenizer.ggml.tokens"])}
+    words = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    pieces = [
+        word
+        for part in regex.split(r"(\p{N})", text)
+        if part
+        for word in regex.findall(words, part)
+    ]
+    found = []
+    for piece in pieces:
+        parts = [alphabet[byte] for byte in piece.encode()]
+        while pairs := [p for p in pairwise(parts) if " ".join(p) in ranks]:
+            best = min(pairs, key=lambda pair: ranks[" ".join(pair)])
+            at = list(pairwise(parts)).index(best)
+            parts[at : at + 2] = ["".join(best)]
+        # A byte without a token is left out.
+        found += [known[part] for part in parts if part in known]
+    return found
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("text", HARD)
+def test_the_real_tokenizer_is_bpe_by_definition(
+    smollm2: Tokenizer, smollm2_metadata: Mapping[str, Any], text: str
+) -> None:
+    regex = pytest.importorskip("regex")
+    expected = bpe_by_definition(regex, smollm2_metadata, text)
+    assert smollm2.encode(text, parse_special=False) == expected
 
 
 # SmolLM2 has no tokens for some bytes: most control characters, and those that begin characters
@@ -84,144 +137,20 @@ def test_a_stream_gives_the_whole_text_in_whole_characters(smollm2: Tokenizer, t
 def test_a_stream_of_any_tokens_ends_as_decode_does(smollm2: Tokenizer, ids: list[int]) -> None:
     stream = smollm2.stream()
     text = "".join(stream.push(token) for token in ids) + stream.flush()
-    assert text.replace("\ufffd", "") == smollm2.decode(ids).replace("\ufffd", "")
+    assert text == smollm2.decode(ids) == smollm2.backend.decode(ids)
 
 
 @pytest.mark.weights
 def test_special_tokens_are_known(smollm2: Tokenizer) -> None:
     assert smollm2.vocab_size == 49152
     assert (smollm2.bos_id, smollm2.eos_ids, smollm2.adds_bos) == (1, (2,), False)
+    assert smollm2.eos_id == 2 and {0, 1, 2} <= smollm2.special_ids
     assert smollm2.id_of("<|im_end|>") == 2
     assert smollm2.encode("<|im_end|>") == [2]
     assert len(smollm2.encode("<|im_end|>", parse_special=False)) > 1
     assert smollm2.decode([2]) == ""
     with pytest.raises(KeyError):
         smollm2.id_of("<|nothing|>")
-
-
-# --- byte-level BPE by hand -------------------------------------------------------------------
-
-
-def byte_level_alphabet() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes, by byte."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    stand_ins = {byte: chr(byte) for byte in printable}
-    extra = 0
-    for byte in range(256):
-        if byte not in stand_ins:
-            stand_ins[byte] = chr(256 + extra)
-            extra += 1
-    return [stand_ins[byte] for byte in range(256)]
-
-
-def bpe_metadata(pre: str = "gpt-2") -> dict[str, object]:
-    alphabet = byte_level_alphabet()
-    space = alphabet[32]
-    merges = ["h e", "l l", "he ll", "hell o", f"{space} w", "1 2"]
-    tokens = [*alphabet, *(m.replace(" ", "") for m in merges), "<|end|>", "<tool>"]
-    types = [1] * (len(tokens) - 2) + [3, 4]
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": pre,
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": types,
-        "tokenizer.ggml.merges": merges,
-        "tokenizer.ggml.eos_token_id": len(tokens) - 2,
-    }
-
-
-def texts(tokenizer: Tokenizer, text: str) -> list[str]:
-    return [tokenizer.backend.id_to_token(i) for i in tokenizer.encode(text)]
-
-
-def test_merges_join_in_their_order() -> None:
-    tokenizer = gguf_tokenizer(bpe_metadata())
-    assert texts(tokenizer, "hello hell")[0] == "hello"
-    assert texts(tokenizer, "12<|end|>hello<tool>") == ["12", "<|end|>", "hello", "<tool>"]
-
-
-def test_smollm_splits_digits_first() -> None:
-    assert texts(gguf_tokenizer(bpe_metadata("smollm")), "12") == ["1", "2"]
-
-
-def test_a_user_defined_token_stays_in_the_text() -> None:
-    tokenizer = gguf_tokenizer(bpe_metadata())
-    assert tokenizer.decode(tokenizer.encode("a<tool>b<|end|>")) == "a<tool>b"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokenizer.ggml.model": "bert"}, "`tokenizer.ggml.model` is 'bert'"),
-        ({"tokenizer.ggml.pre": "klingon"}, "a way of splitting text that is not known"),
-        ({"tokenizer.ggml.tokens": "no list"}, "must be a list of str"),
-        ({"tokenizer.ggml.token_type": [1]}, "but 1 token types"),
-        ({"tokenizer.ggml.merges": ["onlyone"]}, "is not two tokens"),
-        ({"tokenizer.ggml.merges": ["zz top"]}, "don't fit together"),
-        ({"tokenizer.ggml.eos_token_id": 99999}, "no token of"),
-    ],
-)
-def test_metadata_that_makes_no_tokenizer(change: dict[str, object], message: str) -> None:
-    with pytest.raises(TokenizerError, match=message):
-        gguf_tokenizer(bpe_metadata() | change)
-
-
-# --- SentencePiece style ----------------------------------------------------------------------
-
-
-def spm_metadata(**more: object) -> dict[str, object]:
-    pieces = [("<unk>", 2, 0.0), ("<s>", 3, 0.0), ("</s>", 3, 0.0)]
-    pieces += [(f"<0x{byte:02X}>", 6, 0.0) for byte in range(256)]
-    words = ["▁a", "an", "▁an", "▁ban", "ana", "▁banana", "▁", "a", "n", "b", "▁b", "na"]
-    pieces += [(word, 1, -float(i)) for i, word in enumerate(words)]
-    return {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": [p[0] for p in pieces],
-        "tokenizer.ggml.token_type": [p[1] for p in pieces],
-        "tokenizer.ggml.scores": [p[2] for p in pieces],
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.unknown_token_id": 0,
-        **more,
-    }
-
-
-def spm_by_hand(text: str) -> list[str]:
-    """SentencePiece's BPE as it is defined: join the best-scoring neighbours until none join."""
-    table = spm_metadata()
-    tokens, scores = table["tokenizer.ggml.tokens"], table["tokenizer.ggml.scores"]
-    assert isinstance(tokens, list) and isinstance(scores, list)
-    score = dict(zip(tokens, scores, strict=True))
-    parts = list("▁" + text.replace(" ", "▁"))
-    while True:
-        joins = [
-            (-score[a + b], i)
-            for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
-            if a + b in score
-        ]
-        if not joins:
-            break
-        _, at = min(joins)
-        parts[at : at + 2] = ["".join(parts[at : at + 2])]
-    found = []
-    for part in parts:
-        found += [part] if part in score else [f"<0x{b:02X}>" for b in part.encode()]
-    return found
-
-
-@given(st.text("abn é中", max_size=12))
-def test_sentencepiece_joins_by_score(text: str) -> None:
-    tokenizer = gguf_tokenizer(spm_metadata())
-    ids = tokenizer.encode(text)
-    assert ids[0] == tokenizer.bos_id
-    if text:
-        assert [tokenizer.backend.id_to_token(i) for i in ids[1:]] == spm_by_hand(text)
-        assert tokenizer.decode(ids) == text
-
-
-def test_sentencepiece_without_a_prefix() -> None:
-    tokenizer = gguf_tokenizer(spm_metadata(**{"tokenizer.ggml.add_space_prefix": False}))
-    assert texts(tokenizer, "ban")[1:] == ["b", "an"]
 
 
 # --- a directory ------------------------------------------------------------------------------
@@ -245,3 +174,82 @@ def test_a_directory_without_a_tokenizer(tmp_path: Path, content: str | None) ->
         (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(TokenizerError):
         read_tokenizer(tmp_path)
+
+
+def saved(tokenizer: Tokenizer, directory: Path, **files: object) -> Path:
+    tokenizer.backend.save(str(directory / "tokenizer.json"))
+    for name, content in files.items():
+        (directory / f"{name}.json").write_text(json.dumps(content))
+    return directory
+
+
+@pytest.mark.parametrize("metadata", [bpe_metadata(), spm_metadata()], ids=["gpt2", "llama"])
+def test_a_directory_decodes_as_the_file_did(tmp_path: Path, metadata: dict[str, object]) -> None:
+    built = gguf_tokenizer(metadata)
+    read = read_tokenizer(saved(built, tmp_path))
+    ids = built.encode(" ban 中 hello", add_special=False)
+    assert read.encode(" ban 中 hello", add_special=False) == ids
+    assert read.decode(ids) == built.decode(ids) == " ban 中 hello"
+
+
+def test_a_prompt_is_not_cut_or_filled_up(tmp_path: Path) -> None:
+    built = gguf_tokenizer(bpe_metadata())
+    built.backend.enable_truncation(3)
+    built.backend.enable_padding(length=9)
+    assert len(read_tokenizer(saved(built, tmp_path)).encode("b" * 20)) == 20
+    assert len(read_tokenizer(tmp_path).encode("b")) == 1
+
+
+def test_all_end_tokens_of_a_directory_end(tmp_path: Path) -> None:
+    built = gguf_tokenizer(bpe_metadata())
+    config = {"eos_token": "<|end|>", "bos_token": None, "pad_token": "<tool>"}
+    files = {"tokenizer_config": config, "generation_config": {"eos_token_id": [3, 5, 3]}}
+    read = read_tokenizer(saved(built, tmp_path, **files))
+    assert read.eos_ids == (3, 5, built.id_of("<|end|>"))
+    assert read.special_tokens == {"eos_token": "<|end|>", "pad_token": "<tool>"}
+    assert not read.adds_bos and read.bos_id is None
+
+
+def test_a_template_in_a_file_of_its_own(tmp_path: Path) -> None:
+    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    directory = saved(
+        gguf_tokenizer(bpe_metadata()), tmp_path, tokenizer_config={"chat_template": named}
+    )
+    assert read_tokenizer(directory).chat_template == "D"
+    (directory / "chat_template.jinja").write_text("F")
+    assert read_tokenizer(directory).chat_template == "F"
+    (directory / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(TokenizerError, match="is no UTF-8"):
+        read_tokenizer(directory)
+
+
+def test_a_decoder_that_is_not_known(tmp_path: Path) -> None:
+    from tokenizers import decoders
+
+    built = gguf_tokenizer(bpe_metadata())
+    built.backend.decoder = decoders.WordPiece()
+    with pytest.raises(TokenizerError, match=r"has the decoder WordPiece.*`ByteLevel`"):
+        read_tokenizer(saved(built, tmp_path))
+
+
+# --- every tokenizer --------------------------------------------------------------------------
+
+
+def test_text_that_is_no_unicode() -> None:
+    with pytest.raises(ValueError, match="half a surrogate pair at character 1"):
+        gguf_tokenizer(bpe_metadata()).encode("a\ud83d")
+
+
+def test_threads_with_and_without_special_tokens_do_not_meet() -> None:
+    tokenizer = gguf_tokenizer(bpe_metadata())
+    expected = {
+        parse: tokenizer.encode("<|end|>" * 50, parse_special=parse) for parse in (True, False)
+    }
+    assert expected[True] != expected[False]
+
+    def encode(turn: int) -> bool:
+        parse = turn % 2 == 0
+        return tokenizer.encode("<|end|>" * 50, parse_special=parse) == expected[parse]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(encode, range(400)))

@@ -1,9 +1,11 @@
 """Text: tokenizers, chat templates, and the choice of tokens."""
 
-from linnet.text.chat import ChatTemplateError, render_chat
+from linnet.text.chat import render_chat
+from linnet.text.errors import ChatTemplateError, TokenizerError
 from linnet.text.gguf_tokenizer import gguf_tokenizer
 from linnet.text.sampling import Sampler, SamplingParams, StopText
-from linnet.text.tokenizer import TextStream, Tokenizer, TokenizerError, read_tokenizer
+from linnet.text.spelling import TextStream
+from linnet.text.tokenizer import Tokenizer, read_tokenizer
 
 __all__ = [
     "ChatTemplateError",

@@ -1,8 +1,7 @@
 """Chat templates: a conversation as the text its model was trained on.
 
 Templates are jinja2, as checkpoints carry them, with the conventions of Transformers. They come
-from strangers, so they run in jinja2's immutable sandbox, without access to anything but the
-messages, and within limits of size.
+from strangers, so they see plain data only and run in the bounded sandbox of `sandbox.py`.
 """
 
 from __future__ import annotations
@@ -12,16 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from linnet.text.errors import ChatTemplateError
+
 MAX_TEMPLATE = 256 << 10
 """Characters of a template."""
-MAX_OUTPUT = 16 << 20
-"""Characters that a template may give."""
-MAX_RANGE = 10_000
-"""The longest `range(…)`."""
-
-
-class ChatTemplateError(ValueError):
-    """A template that can't be used, or that refuses the conversation; says why."""
 
 
 def render_chat(
@@ -34,43 +27,53 @@ def render_chat(
 ) -> str:
     """The conversation as text, ready to be encoded without further special tokens.
 
-    `messages` have `role` and `content`. Raises `ChatTemplateError`.
+    `messages` have a `role`, mostly `content`, and what else their template looks at; a value of
+    None counts as left out. `variables` are further inputs of the template: `tools`, `documents`,
+    `enable_thinking`, … Raises `ChatTemplateError`.
     """
-    import jinja2
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from linnet.text.sandbox import BoundedEnvironment
 
     if len(template) > MAX_TEMPLATE:
         raise ChatTemplateError(f"the chat template is longer than {MAX_TEMPLATE} characters")
-    for message in messages:
-        if "role" not in message:
-            raise ChatTemplateError("every message has a `role`")
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals.update(
-        raise_exception=_refuse, strftime_now=_now, range=_bounded_range
-    )
-    pieces: list[str] = []
-    size = 0
+    environment = BoundedEnvironment()
+    environment.filters["tojson"] = environment.measured("tojson", _to_json)
+    environment.globals.update(raise_exception=_refuse, strftime_now=_now)
     try:
-        compiled = environment.from_string(template)
-        for piece in compiled.generate(
-            messages=messages,
-            add_generation_prompt=add_generation_prompt,
+        given = {
+            "messages": [_message(message, i) for i, message in enumerate(messages)],
+            "add_generation_prompt": add_generation_prompt,
+            "tools": None,
+            "documents": None,
             **(special_tokens or {}),
-            **variables,
-        ):
-            size += len(piece)
-            if size > MAX_OUTPUT:
-                raise ChatTemplateError(f"the chat template gives over {MAX_OUTPUT} characters")
-            pieces.append(piece)
-    except jinja2.TemplateError as error:
-        raise ChatTemplateError(f"the chat template: {error}") from error
-    except (TypeError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-        raise ChatTemplateError(f"the chat template failed: {error}") from error
-    return "".join(pieces)
+            **{name: _plain(value, f"`{name}`") for name, value in variables.items()},
+        }
+        return environment.render(template, given)
+    except ChatTemplateError:
+        raise
+    except Exception as error:  # The template is a stranger's program: it may fail in any way.
+        reason = str(error) or type(error).__name__
+        raise ChatTemplateError(f"the chat template failed: {reason}") from error
+
+
+def _message(message: Any, index: int) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or "role" not in message:
+        raise ChatTemplateError(f"message {index} has no `role`: messages are mappings with one")
+    plain = _plain(message, f"message {index}")
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A copy of a value; refuses all but plain data, whose methods the sandbox knows."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {_plain(name, where): _plain(item, where) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, where) for item in value]
+    raise ChatTemplateError(
+        f"{where} holds a {type(value).__name__}: a chat template takes text, numbers, booleans, "
+        "lists and mappings"
+    )
 
 
 def _refuse(message: str) -> NoReturn:
@@ -79,13 +82,6 @@ def _refuse(message: str) -> NoReturn:
 
 def _now(format: str) -> str:
     return datetime.datetime.now().strftime(format)
-
-
-def _bounded_range(*bounds: int) -> range:
-    counted = range(*bounds)
-    if len(counted) > MAX_RANGE:
-        raise ChatTemplateError(f"the chat template counts beyond {MAX_RANGE}")
-    return counted
 
 
 def _to_json(

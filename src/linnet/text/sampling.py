@@ -1,23 +1,36 @@
 """From logits to a token: penalties, temperature, the filters, the draw.
 
-The steps and their order are those of Transformers and vLLM: logit bias and penalties, then
-temperature, top-k, top-p, min-p, then one draw. They are functions over `[B, V]` arrays, a row a
-sequence; `Sampler` keeps one sequence's history and random state.
+The steps and their order are those of Transformers: logit bias and penalties, then temperature,
+top-k, top-p, min-p, then one draw. They are functions over `[B, V]` arrays, a row a sequence;
+`Sampler` keeps one sequence's history and random state. A filter is a limit on the logits, so
+equally likely tokens stay or go together, and no token's rank is ever needed: values are sorted,
+never indices, and only for top-p.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "temperature": (0.0, 100.0),
+    "top_k": (0, 1 << 31),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.01, 100.0),
+    "presence_penalty": (-100.0, 100.0),
+    "frequency_penalty": (-100.0, 100.0),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How tokens are chosen; the defaults take the likeliest each time.
 
-    Raises `ValueError` for a value outside of its range.
+    Raises `ValueError` for a value outside of its range (`LIMITS`).
     """
 
     temperature: float = 0.0
@@ -35,25 +48,29 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     """Taken once for each time that the answer holds a token."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of tokens; -inf bans one."""
     seed: int | None = None
     """The same seed draws the same tokens; None draws anew each time."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "temperature": (0.0, 100.0),
-            "top_k": (0, 1 << 31),
-            "top_p": (0.0, 1.0),
-            "min_p": (0.0, 1.0),
-            "repetition_penalty": (0.01, 100.0),
-            "presence_penalty": (-100.0, 100.0),
-            "frequency_penalty": (-100.0, 100.0),
-        }
-        for name, (low, high) in limits.items():
+        for name, (low, high) in LIMITS.items():
             value = getattr(self, name)
-            if not low <= value <= high:
+            if not _is_number(value) or not low <= value <= high:
                 raise ValueError(f"{name} must be from {low:g} to {high:g}, found {value!r}")
         if self.top_p == 0.0:
             raise ValueError("top_p must be more than 0; temperature 0 takes the likeliest token")
+        if not isinstance(self.top_k, int):
+            raise ValueError(f"top_k must be a whole number, found {self.top_k!r}")
+        if self.seed is not None and (type(self.seed) is not int or not 0 <= self.seed < 1 << 64):
+            raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, found {self.seed!r}")
+        for token, bias in self.logit_bias.items():
+            if type(token) is not int or token < 0:
+                raise ValueError(f"logit_bias must be by token id, found {token!r}")
+            if not _is_number(bias) or not -math.inf <= bias < math.inf:
+                raise ValueError(
+                    f"logit_bias of token {token} must be a number, or -inf to ban it, "
+                    f"found {bias!r}"
+                )
 
     @property
     def is_greedy(self) -> bool:
@@ -91,26 +108,43 @@ def penalise(
 def filter_logits(
     logits: np.ndarray, top_k: np.ndarray, top_p: np.ndarray, min_p: np.ndarray
 ) -> np.ndarray:
-    """Logits `[B, V]` with all that is not to be drawn at -inf; the limits are `[B]`.
+    """Logits `[B, V]` with all that is not to be drawn at -inf; `top_k`, `top_p`, `min_p` `[B]`.
 
-    Top-p (Holtzman et al., 2020) keeps the token that crosses the limit. The likeliest always
-    stays.
+    Each looks at what the ones before it left. The likeliest token always stays.
     """
-    order = np.argsort(-logits, axis=-1, kind="stable")
-    ranked = np.take_along_axis(logits, order, -1)
+    best = logits.max(-1)
+    limit = top_k_limit(logits, top_k)
+    if np.any(top_p < 1.0):
+        limit = np.maximum(limit, top_p_limit(logits, limit, top_p))
+    with np.errstate(divide="ignore"):
+        limit = np.maximum(limit, best + np.log(min_p))
+    return np.where(logits >= np.minimum(limit, best)[:, None], logits, -np.inf)
+
+
+def top_k_limit(logits: np.ndarray, top_k: np.ndarray) -> np.ndarray:
+    """The `top_k`-th largest logit of each row, -inf where `top_k` is 0."""
     vocab = logits.shape[-1]
-    limit = np.where(top_k > 0, np.minimum(top_k, vocab), vocab)
-    keep = np.arange(vocab)[None, :] < limit[:, None]
-    share = softmax(np.where(keep, ranked, -np.inf))
+    limit = np.full(len(logits), -np.inf)
+    for k in set(top_k.tolist()) - {0}:
+        rows = top_k == k
+        at = vocab - min(k, vocab)
+        limit[rows] = np.partition(logits[rows], at, -1)[:, at]
+    return limit
+
+
+def top_p_limit(logits: np.ndarray, limit: np.ndarray, top_p: np.ndarray) -> np.ndarray:
+    """The smallest logit among the likeliest that together reach `top_p` (Holtzman et al., 2020).
+
+    Only those from `limit` on count. The token that crosses the line is in.
+    """
+    count = int((logits >= limit[:, None]).sum(-1).max())
+    rest = logits.shape[-1] - count
+    ranked = -np.sort(-np.partition(logits, rest, -1)[:, rest:] if rest else -logits, -1)
+    share = softmax(np.where(ranked >= limit[:, None], ranked, -np.inf))
     before = np.cumsum(share, -1) - share
-    keep &= before < top_p[:, None]
-    share = softmax(np.where(keep, ranked, -np.inf))
-    keep &= share >= min_p[:, None] * share[:, :1]
-    keep[:, 0] = True
-    ranked = np.where(keep, ranked, -np.inf)
-    filtered = np.empty_like(logits)
-    np.put_along_axis(filtered, order, ranked, -1)
-    return filtered
+    last = np.maximum((before < top_p[:, None]).sum(-1) - 1, 0)
+    found = np.take_along_axis(ranked, last[:, None], -1)[:, 0]
+    return np.where(top_p < 1.0, found, -np.inf)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -119,14 +153,21 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum(-1, keepdims=True)
 
 
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Logarithms of the probabilities over the last axis, in f64."""
+    shifted = np.asarray(logits, np.float64) - np.max(logits, -1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
 def draw(logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """One token a row of `[B, V]` by inverting the cumulative distribution at `uniform`, `[B]`."""
-    cumulative = np.cumsum(softmax(logits), -1)
-    below = cumulative <= (uniform * cumulative[:, -1])[:, None]
-    chosen = below.sum(-1)
+    columns = np.flatnonzero(np.isfinite(logits).any(0))
+    left = logits[:, columns]
+    cumulative = np.cumsum(softmax(left), -1)
+    chosen = (cumulative <= (uniform * cumulative[:, -1])[:, None]).sum(-1)
     # Rounding can leave the sum just short of 1: the last token that may be drawn at all.
-    last = logits.shape[-1] - 1 - np.argmax(np.isfinite(logits[:, ::-1]), -1)
-    return np.minimum(chosen, last)
+    last = len(columns) - 1 - np.argmax(np.isfinite(left[:, ::-1]), -1)
+    return columns[np.minimum(chosen, last)]
 
 
 class Sampler:
@@ -139,16 +180,26 @@ class Sampler:
         self._answer: list[int] = []
 
     def choose(self, logits: np.ndarray) -> int:
-        """The next token from its logits `[V]`, which becomes part of the history."""
+        """The next token from its logits `[V]`, which becomes part of the history.
+
+        Raises `ValueError` where the logits leave nothing to choose: NaN, or all at -inf.
+        """
         params = self.params
         row = np.asarray(logits, np.float64)[None, :]
         if params.changes_logits:
             row = self._adjusted(row)
+        best = row.max()
+        if not np.isfinite(best):
+            raise ValueError(
+                f"the logits' largest is {best}: no token can be chosen (weights or inputs that "
+                "overflow, or a logit_bias that bans every token)"
+            )
         if params.temperature == 0.0:
             token = int(np.argmax(row))
         else:
             row = filter_logits(
-                row / params.temperature,
+                # Far from the largest first, so that a tiny temperature can't overflow.
+                (row - best) / params.temperature,
                 np.array([params.top_k]),
                 np.array([params.top_p]),
                 np.array([params.min_p]),
@@ -161,8 +212,11 @@ class Sampler:
         params, vocab = self.params, row.shape[-1]
         row = row.copy()
         for token, bias in params.logit_bias.items():
-            if 0 <= token < vocab:
-                row[0, token] += bias
+            if token >= vocab:
+                raise ValueError(
+                    f"logit_bias names token {token}: the model's vocabulary has {vocab}"
+                )
+            row[0, token] += bias
         counts = [
             np.bincount(np.asarray(ids, np.int64), minlength=vocab)[None, :vocab]
             for ids in (self._prompt, self._answer)
@@ -171,11 +225,21 @@ class Sampler:
         return penalise(row, *counts, *(np.array([[p]]) for p in penalties))
 
 
-class StopText:
-    """Holds back text that may be the start of a stop string, and ends at a whole one."""
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
-    def __init__(self, stops: Sequence[str]):
-        self._stops = [stop for stop in stops if stop]
+
+class StopText:
+    """Holds back text that may be the start of a stop string, and ends at a whole one.
+
+    The first to be complete ends the text, however the text is cut into pieces; of two complete at
+    once, the longer. Raises `ValueError` for an empty stop string.
+    """
+
+    def __init__(self, stops: str | Sequence[str]):
+        self._stops = [stops] if isinstance(stops, str) else list(stops)
+        if not all(self._stops):
+            raise ValueError("a stop string must not be empty")
         self._held = ""
         self.found: str | None = None
         """The stop string that ended the text."""
@@ -185,9 +249,9 @@ class StopText:
         if self.found is not None:
             return ""
         self._held += text
-        starts = [(at, s) for s in self._stops if (at := self._held.find(s)) >= 0]
-        if starts:
-            at, self.found = min(starts, key=lambda pair: pair[0])
+        found = [(at + len(s), at, s) for s in self._stops if (at := self._held.find(s)) >= 0]
+        if found:
+            _, at, self.found = min(found)
             given, self._held = self._held[:at], ""
             return given
         keep = max((self._overlap(stop) for stop in self._stops), default=0)
@@ -196,6 +260,7 @@ class StopText:
         return given
 
     def flush(self) -> str:
+        """The text that was held back, when no more comes."""
         given, self._held = self._held, ""
         return given
 
