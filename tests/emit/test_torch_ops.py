@@ -9,6 +9,8 @@ their absolute values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -47,16 +49,14 @@ def values(dtype: str, shape: tuple[int, ...], seed: int = 0, low: float = -4.0)
 
 def check(
     body: str,
-    inputs: dict[str, np.ndarray | tuple[str, np.ndarray]],
+    inputs: Mapping[str, tuple[str, np.ndarray]],
     relative: float = 0.0,
     absolute: float = 0.0,
 ) -> Outcome:
     """Runs a body, whose result is `y`, on inputs given with their types."""
     lines = ["module f", "", "entry f"]
     arrays = []
-    for name, given in inputs.items():
-        assert isinstance(given, tuple)
-        dtype, array = given
+    for name, (dtype, array) in inputs.items():
         lines.append(f"  input {name}: {dtype}{list(array.shape)} = {name}")
         arrays.append(array)
     lines += [f"  {line.strip()}" for line in body.strip().splitlines()]

@@ -285,10 +285,10 @@ class _Expansion:
             if initial in self.states:
                 self.states[value] = self.states[initial]
         bound = (*carried, *inputs[count:])
-        expanded = [
+        test, step = (
             self.body(region, dict(zip(region.inputs, bound, strict=True)))
             for region in (condition, body)
-        ]
+        )
         outputs = _renew(op.outputs, values)
         for value, initial in zip(outputs, inputs, strict=False):
             if initial in self.states:
@@ -296,7 +296,7 @@ class _Expansion:
         renewed = Op(op.kind, inputs, outputs, op.attrs, op.location)
         trips = op.attrs["trips"]
         assert isinstance(trips, int)
-        return Loop(renewed, carried, inputs[:count], *expanded, trips)
+        return Loop(renewed, carried, inputs[:count], test, step, trips)
 
     def branch(self, op: Op, inputs: tuple[Value, ...], values: dict[Value, Value]) -> Branch:
         regions = [self.module.functions[str(op.attrs[n])] for n in ("then", "otherwise")]

@@ -109,10 +109,13 @@ def load(
             f"`{instance.block.name}` has {len(manifest)} weights: give a checkpoint, or tensors "
             "by path, as `weights`"
         )
-    read = reader(checkpoint if checkpoint is not None else weights, manifest, bound, dtype)
     _use_physical_cores()
-    loaded = Weights(specs, place)
-    loaded.fill(read)
+    if manifest:
+        read = reader(checkpoint if checkpoint is not None else weights, manifest, bound, dtype)
+        loaded = Weights(specs, place)
+        loaded.fill(read)
+    else:
+        loaded = Weights([], place)
     return TorchModel(instance, loaded, target, dtype)
 
 

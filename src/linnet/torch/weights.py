@@ -18,8 +18,7 @@ import torch
 from linnet.dtypes import DType
 from linnet.ir.instantiate import ParameterSpec
 from linnet.torch.tree import DTYPES
-from linnet.weights import Bindings, ManifestEntry, Resolution, TensorInfo, resolve
-from linnet.weights.bindings import NONE
+from linnet.weights import Bindings, Checkpoint, ManifestEntry, TensorInfo, resolve
 from linnet.weights.floats import NUMPY, to_bf16
 
 Made = Callable[[str, tuple[int, ...]], np.ndarray]
@@ -109,7 +108,7 @@ def _tensor(array: np.ndarray, dtype: DType) -> torch.Tensor:
 
 
 def reader(
-    given: Any,
+    given: Checkpoint | Made,
     manifest: Sequence[ManifestEntry],
     bindings: Bindings,
     dtype: DType | None,
@@ -119,12 +118,10 @@ def reader(
 
     Raises `WeightsError` that lists all that doesn't fit.
     """
-    if callable(given):
+    if isinstance(given, Callable):
         specs = {entry.path: entry for entry in manifest}
-        made: Made = given
-        return lambda path, out: _store(made(path, specs[path].shape), specs[path].dtype, out)
-    found: Resolution = resolve(manifest, given, bindings or NONE, dtype=dtype)
-    return found.read_into
+        return lambda path, out: _store(given(path, specs[path].shape), specs[path].dtype, out)
+    return resolve(manifest, given, bindings, dtype=dtype).read_into
 
 
 class TensorsByPath:
