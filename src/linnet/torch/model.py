@@ -111,7 +111,7 @@ def load(
         )
     _use_physical_cores()
     if manifest:
-        read = reader(checkpoint if checkpoint is not None else weights, manifest, bound, dtype)
+        read = reader(checkpoint or weights, manifest, bound, dtype)  # type: ignore[arg-type]
         loaded = Weights(specs, place)
         loaded.fill(read)
     else:
