@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from linnet.check import typed
@@ -127,35 +128,38 @@ def where_help(ctx: Context, expected: TensorT, found: TensorT) -> str | None:
     axis = differing_axis(expected.shape, found.shape, ctx.facts)
     if axis is None:
         return None
-    return equal_help(ctx, expected.shape[axis], found.shape[axis])
+    return unproven(ctx, "==", expected.shape[axis], found.shape[axis]).help
 
 
-def equal_help(ctx: Context, a: typed.ShapeItem, b: typed.ShapeItem) -> str | None:
-    """`add where a == b`, unless that is known to be false or can't be said."""
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """Why a comparison of dimensions was not proven: it is false, or a fact is missing."""
+
+    is_false: bool
+    help: str | None
+
+    def words(self, if_false: str, if_unknown: str) -> str:
+        return if_false if self.is_false else if_unknown
+
+
+def unproven(ctx: Context, op: str, a: typed.ShapeItem, b: typed.ShapeItem) -> Unproven:
+    """What to say of `a op b`, which the facts in scope don't prove.
+
+    No fact is asked for that could only hold for tensors without elements.
+    """
     if not (isinstance(a, Dim) and isinstance(b, Dim)):
-        return None
-    return missing_fact(ctx, "==", a, b)
-
-
-def fact_text(op: str, a: Dim, b: Dim) -> str:
-    """A comparison as one would write it: the constant on the right."""
-    if a.constant is not None and b.constant is None:
-        return f"{b} {_FLIPPED[op]} {a}"
-    return f"{a} {op} {b}"
-
-
-_FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def missing_fact(ctx: Context, op: str, a: Dim, b: Dim) -> str | None:
-    """The help for a comparison that wasn't proven; None where no fact could make it true, or only
-    for tensors without elements."""
+        return Unproven(False, None)
     facts = ctx.facts
     for name in a.variables() | b.variables():
         facts = facts.with_fact(">=", Dim.var(name), 1)
     if facts.refutes(op, a, b):
-        return None
-    return f"add `where {fact_text(op, a, b)}`"
+        return Unproven(ctx.facts.refutes(op, a, b), None)
+    if a.constant is not None:
+        op, a, b = _FLIPPED[op], b, a
+    return Unproven(False, f"add `where {a} {op} {b}`")
+
+
+_FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def short(span: Span) -> str:

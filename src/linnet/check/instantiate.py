@@ -13,10 +13,10 @@ from linnet.check.expressions import (
     axis_notes,
     check,
     default_dtype,
-    missing_fact,
     require,
     short,
     typed_as,
+    unproven,
 )
 from linnet.check.infer import Unifier
 from linnet.check.resolve import generic_value, plural
@@ -295,14 +295,14 @@ def prove(
     left, right = binding.dim(fact.left), binding.dim(fact.right)
     if ctx.facts.proves(fact.op, left, right):
         return
-    is_false = ctx.facts.refutes(fact.op, left, right)
+    why = unproven(ctx, fact.op, left, right)
     here = f"{left} {fact.op} {right}"
     as_here = "" if here == f"{fact.left} {fact.op} {fact.right}" else f", here `{here}`"
     raise ctx.fail(
         "E2206",
         f"{who} requires `{short(required)}`{as_here}, which is "
-        f"{'false' if is_false else 'not proven'}",
+        f"{why.words('false', 'not proven')}",
         span,
         notes=[Note("it is required here", required)],
-        help=missing_fact(ctx, fact.op, left, right),
+        help=why.help,
     )

@@ -14,11 +14,11 @@ from linnet.check.expressions import (
     check,
     check_value,
     default_dtype,
-    equal_help,
     rule,
     short,
     tensor,
     typed_as,
+    unproven,
 )
 from linnet.check.names import resolve_block
 from linnet.check.resolve import generic_value
@@ -346,7 +346,7 @@ def _meet(ctx: Context, index: IndexName, extent: Dim, span: Span) -> None:
             f"the index `{index.name}` runs over `{known}` and `{extent}`",
             span,
             notes=[Note(f"here it runs over `{known}`", index.extent_span)],
-            help=equal_help(ctx, known, extent),
+            help=unproven(ctx, "==", known, extent).help,
         )
 
 

@@ -10,12 +10,11 @@ from linnet.check.dims import Dim
 from linnet.check.expressions import (
     check,
     check_value,
-    equal_help,
-    missing_fact,
     rule,
     short,
     tensor,
     typed_as,
+    unproven,
     within_i64,
 )
 from linnet.check.scope import PRELUDE_FUNCTIONS, Failed
@@ -218,20 +217,15 @@ def broadcast_or_fail(
     try:
         return broadcast(a, b, ctx.facts)
     except NotBroadcast as error:
+        why = unproven(ctx, "==", error.left, error.right)
         raise ctx.fail(
             "E2207",
             f"`[{show_shape(a)}]` and `[{show_shape(b)}]` do not broadcast: `{error.left}` and "
-            f"`{error.right}` are not {_proven(ctx, error)}equal, and neither is 1",
+            f"`{error.right}` are not {why.words('', 'proven ')}equal, and neither is 1",
             span,
             notes=_sides(left, right),
-            help=equal_help(ctx, error.left, error.right),
+            help=why.help,
         ) from None
-
-
-def _proven(ctx: Context, error: NotBroadcast) -> str:
-    a, b = error.left, error.right
-    is_false = isinstance(a, Dim) and isinstance(b, Dim) and ctx.facts.refutes("==", a, b)
-    return "" if is_false else "proven "
 
 
 # --- numbers without a type -----------------------------------------------------------------
@@ -268,7 +262,7 @@ def require_divisor(ctx: Context, divisor: Dim, span: Span) -> None:
         "E2205",
         f"the divisor `{divisor}` is {'not' if is_known else 'not proven to be'} positive",
         span,
-        help=missing_fact(ctx, ">", divisor, Dim.const(0)),
+        help=unproven(ctx, ">", divisor, Dim.const(0)).help,
     )
 
 

@@ -17,6 +17,7 @@ from linnet.check.expressions import (
     short,
     tensor,
     typed_as,
+    unproven,
 )
 from linnet.check.notation import dtype_argument
 from linnet.check.operators import (
@@ -223,37 +224,29 @@ def _reshape(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> 
     shape = _dims_list(ctx, dims, name)
     have, want = count(type_.shape), count(shape)
     if not ctx.facts.equal(have, want):
+        have, want = ctx.facts.simplify(have), ctx.facts.simplify(want)
+        why = unproven(ctx, "==", have, want)
+        has_pack = any(name.startswith("*") for name in have.variables() | want.variables())
         raise ctx.fail(
             "E2203",
             f"`reshape` from `[{show_shape(type_.shape)}]` to `[{show_shape(shape)}]` "
-            f"{_keeps(ctx, have, want)} the number of elements",
+            f"{why.words('changes', 'is not proven to keep')} the number of elements",
             expr.span,
             notes=[
-                Note(f"there are `{ctx.facts.simplify(have)}` elements", node.span),
-                Note(f"the new shape holds `{ctx.facts.simplify(want)}`", dims.span),
+                Note(f"there are `{have}` elements", node.span),
+                Note(f"the new shape holds `{want}`", dims.span),
             ],
-            help=_missing_fact(ctx, have, want),
+            help=why.help and (_even_help(have, want) or (None if has_pack else why.help)),
         )
     return typed.Prim("reshape", (node,), (), TensorT(shape, type_.dtype), expr.span)
 
 
-def _keeps(ctx: Context, have: Dim, want: Dim) -> str:
-    return "changes" if ctx.facts.refutes("==", have, want) else "is not proven to keep"
-
-
-def _missing_fact(ctx: Context, have: Dim, want: Dim) -> str | None:
-    """A `where` that would make a reshape right: the evenness of a division in it, or equality."""
-    have, want = ctx.facts.simplify(have), ctx.facts.simplify(want)
+def _even_help(have: Dim, want: Dim) -> str | None:
+    """The evenness of a division that would make two counts equal."""
     for atom in [*have.atoms(), *want.atoms()]:
         if isinstance(atom, Quotient):
-            return f"add `where {atom.remainder()} == 0`"
-    if ctx.facts.refutes("==", have, want) or "*" in _names_with_packs(have, want):
-        return None
-    return f"add `where {have} == {want}`"
-
-
-def _names_with_packs(*dims: Dim) -> str:
-    return "".join(name[:1] for dim in dims for name in dim.variables())
+            return f"add `where {atom.numerator} % {atom.denominator} == 0`"
+    return None
 
 
 def _permute(ctx: Context, expr: ast.Call, name: str, expected: Type | None) -> Node:

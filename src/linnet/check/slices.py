@@ -5,7 +5,7 @@ from __future__ import annotations
 from linnet.check import typed
 from linnet.check.context import Context, Flex
 from linnet.check.dims import Dim
-from linnet.check.expressions import check, check_dim, missing_fact, tensor
+from linnet.check.expressions import check, check_dim, short, tensor, unproven
 from linnet.check.typed import Pack, TensorT
 from linnet.check.types import dtypes_of, show
 from linnet.diagnostics import Note, Span
@@ -88,12 +88,12 @@ def _range(ctx: Context, part: ast.SliceRange, extent: Dim) -> tuple[typed.Range
         (stop, extent, "its end {} within the axis"),
     ):
         if not ctx.facts.proves("<=", low, high):
+            is_not, help = _why(ctx, low, "<=", high)
             raise ctx.fail(
                 "E2209",
-                f"the slice `{part.span.text}` of an axis of `{extent}`: "
-                + what.format(_is_not(ctx, "<=", low, high)),
+                f"the slice `{short(part.span)}` of an axis of `{extent}`: {what.format(is_not)}",
                 part.span,
-                help=_bound_help(ctx, low, "<=", high),
+                help=help,
             )
     length = ctx.facts.simplify((stop - start + (step - 1)) // step)
     return typed.Range(start, stop, step), length
@@ -114,23 +114,22 @@ def in_range(ctx: Context, node: Flex, extent: Dim) -> Dim:
         raise ctx.fail("E2209", "an index must be an integer", node.span)
     for low, op, high in ((Dim.const(0), "<=", at), (at, "<", extent)):
         if not ctx.facts.proves(op, low, high):
+            is_not, help = _why(ctx, low, op, high)
             raise ctx.fail(
                 "E2209",
-                f"the index `{at}` {_is_not(ctx, op, low, high)} within an axis of `{extent}`",
+                f"the index `{at}` {is_not} within an axis of `{extent}`",
                 node.span,
-                help=_bound_help(ctx, low, op, high),
+                help=help,
             )
     return at
 
 
-def _bound_help(ctx: Context, low: Dim, op: str, high: Dim) -> str | None:
-    if high.constant is not None and high.constant < 0:
-        return "no negative indices: count from the end as in `x[N - 1]`"
-    return missing_fact(ctx, op, low, high)
-
-
-def _is_not(ctx: Context, op: str, a: Dim, b: Dim) -> str:
-    return "is not" if ctx.facts.refutes(op, a, b) else "is not proven to be"
+def _why(ctx: Context, low: Dim, op: str, high: Dim) -> tuple[str, str | None]:
+    """How a bound fails, in words, and what to do about it."""
+    why = unproven(ctx, op, low, high)
+    is_negative = high.constant is not None and high.constant < 0
+    help = "no negative indices: count from the end as in `x[N - 1]`" if is_negative else why.help
+    return why.words("is not", "is not proven to be"), help
 
 
 def require_integer(ctx: Context, node: typed.Expr) -> None:
