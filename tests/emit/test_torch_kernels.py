@@ -178,6 +178,15 @@ CASES: dict[str, Case] = {
     "write_slots, padding": write(
         "write_slots", "Tensor[3, 2, 4, 4; T]", "s, at", s=i32(-1, 0, 7), at=np.array(4, SCALAR),
     ),
+    "write_slots, none of them": write(
+        "write_slots", "Tensor[2, 2, 4, 4; T]", "s, at", s=i32(-1, 3), at=np.array(1, SCALAR),
+    ),
+    "write_slots, one twice": write(
+        "write_slots", "Tensor[3, 2, 2, 4; T]", "s, at", s=i32(1, 1, -1), at=np.array(1, SCALAR),
+    ),
+    "write_tokens, none of them": write(
+        "write_tokens", "Tensor[1, 2, 2, 4; T]", "r, p", r=i32(-1, 3), p=i32(0, 0),
+    ),
     "write_tokens": write(
         "write_tokens", "Tensor[1, 2, 5, 4; T]", "r, p",
         r=i32(0, 0, 2, -1, 3), p=i32(1, 2, 5, -1, 0),

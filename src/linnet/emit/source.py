@@ -34,7 +34,9 @@ def entry_module(
     def present(path: str) -> bool:
         return any(path == name or path.startswith(f"{name}.") for name in having)
 
-    block_names = {generic.name for generic in root_block(program, root).generics}
+    block_names = set()
+    if root is not None or any(f.kind == "entry" and f.block for f in program.functions.values()):
+        block_names = {generic.name for generic in root_block(program, root).generics}
     own = {k: v for k, v in generics.items() if k in block_names}
     instance = instantiate(program, root, own, present)
     function = find_entry(instance, entry).function

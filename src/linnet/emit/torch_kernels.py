@@ -63,8 +63,9 @@ class Use:
 
     @property
     def reads_host(self) -> bool:
-        """Whether the values of tensors are at hand without waiting, when the code runs."""
-        return self.target.on_cpu and not self.target.compiled
+        """Whether code may look at the values of tensors: not if it is compiled or captured. On a
+        GPU it has to wait for them, once for each layer of a long prompt, which is little."""
+        return not self.target.compiled
 
     @property
     def at_host(self) -> bool:
@@ -435,7 +436,15 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "exact",
             "writes the span of one row in place",
             "write_slots({cache}, {value}, {slot}.reshape(1), {at})",
-            lambda use: use.reads_host,
+            lambda use: use.reads_host and "slot" not in use.numbers,
+            updates="cache",
+        ),
+        Kernel(
+            "index_copy_",
+            "exact",
+            "writes the span of one row in place, without waiting for which",
+            "write_slots_at_once({cache}, {value}, {slot}.reshape(1), {at})",
+            lambda use: use.dim("N") <= use.dim("S") and "slot" not in use.numbers,
             updates="cache",
         ),
     ),
@@ -448,6 +457,14 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             lambda use: use.reads_host,
             updates="cache",
         ),
+        Kernel(
+            "index_copy_",
+            "exact",
+            "writes the span of each row in place, without waiting for which",
+            "write_slots_at_once({cache}, {value}, {slots}, {at})",
+            lambda use: use.dim("N") <= use.dim("S"),
+            updates="cache",
+        ),
     ),
     "std.nn.cache::write_tokens": (
         Kernel(
@@ -456,6 +473,13 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "writes each token's position in place",
             "write_tokens({cache}, {value}, {rows}, {positions})",
             lambda use: use.reads_host,
+            updates="cache",
+        ),
+        Kernel(
+            "indexed assignment",
+            "exact",
+            "writes each token's position in place, without waiting for which",
+            "write_tokens_at_once({cache}, {value}, {rows}, {positions})",
             updates="cache",
         ),
     ),

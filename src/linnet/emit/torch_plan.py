@@ -158,7 +158,8 @@ def _all(module: Module) -> list[Function]:
 
 def _rows(function: Function) -> int:
     """How many vectors a function works on."""
-    floats = [v.type.shape for v in function.inputs if v.type.dtype.is_float]
+    values = (*function.inputs, *function.results)
+    floats = [value.type.shape for value in values if value.type.dtype.is_float]
     return max((math.prod(shape[:-1]) for shape in floats if shape), default=1)
 
 

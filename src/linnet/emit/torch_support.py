@@ -77,7 +77,8 @@ def cached_attention(query, key, value, scale, at):
     batch, heads, count, size = query.shape
     groups, end = key.shape[1], min(int(at) + count, key.shape[2])
     if end < count:
-        bias = position_bias(at + torch.arange(count)[:, None], key.shape[2], query)
+        span = torch.arange(count, device=query.device)[:, None]
+        bias = position_bias(at + span, key.shape[2], query)
         return F.scaled_dot_product_attention(
             query, key, value, bias, scale=scale, enable_gqa=True
         )
@@ -90,7 +91,7 @@ def cached_attention(query, key, value, scale, at):
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scale, enable_gqa=True
         )
-    mask = torch.ones(count, end, dtype=torch.bool).tril(end - count)
+    mask = torch.ones(count, end, dtype=torch.bool, device=query.device).tril(end - count)
     return F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=True)
 
 
@@ -110,8 +111,9 @@ def write_position(cache, value, at):
 
 
 def write_positions(cache, value, at):
-    """Writes positions from `at` on, as far as they are in the cache."""
+    """`write_span` without waiting for where it starts."""
     length = value.shape[2]
+    at = torch.as_tensor(at, device=cache.device)
     start = at.clamp(0, cache.shape[2] - length).long()
     positions = start + torch.arange(length, device=cache.device)
     source = positions - at
@@ -127,6 +129,38 @@ def write_rows(cache, value, at):
     positions = at.clamp(0, cache.shape[2] - 1)
     inside = (positions == at)[:, None, None]
     cache[rows, :, positions] = torch.where(inside, value[:, :, 0], cache[rows, :, positions])
+
+
+def latest(keys, inside, count):
+    """For each write to one of `count` places the last write to the same place, so that all of them
+    write the same; those outside repeat the last one inside."""
+    order = torch.arange(keys.shape[0], device=keys.device)
+    last = torch.full((count + 1,), -1, device=keys.device)
+    places = torch.where(inside, keys.long(), count)
+    last.scatter_reduce_(0, places, torch.where(inside, order, -1), "amax")
+    return torch.where(inside, last[places], last.max()).clamp(min=0)
+
+
+def write_slots_at_once(cache, value, slots, at):
+    """`write_slots` without waiting for which they are."""
+    inside = (slots >= 0) & (slots < cache.shape[0])
+    source = latest(slots, inside, cache.shape[0])
+    slots = slots[source].clamp(0, cache.shape[0] - 1)
+    rows = cache.index_select(0, slots)
+    written = rows.clone()
+    write_positions(written, value.index_select(0, source), at)
+    cache.index_copy_(0, slots.long(), torch.where(inside.any(), written, rows))
+
+
+def write_tokens_at_once(cache, value, rows, positions):
+    """`write_tokens` without waiting for which they are."""
+    batch, _, length, _ = cache.shape
+    inside = (rows >= 0) & (rows < batch) & (positions >= 0) & (positions < length)
+    source = latest(rows * length + positions, inside, batch * length)
+    rows = rows[source].clamp(0, batch - 1)
+    positions = positions[source].clamp(0, length - 1)
+    new = value[0].transpose(0, 1)[source]
+    cache[rows, :, positions] = torch.where(inside.any(), new, cache[rows, :, positions])
 
 
 def write_slots(cache, value, slots, at):

@@ -313,7 +313,8 @@ def _dtype_generics(
     program: Program, root: str | None, given: Mapping[str, Any], dtype: DType
 ) -> dict[str, str]:
     """The root's dtype generics that are not given, bound to what weights are converted to."""
-    if not program.blocks:
+    entered = any(f.kind == "entry" and f.block for f in program.functions.values())
+    if root is None and not entered:
         return {}
     return {
         generic.name: dtype.value
