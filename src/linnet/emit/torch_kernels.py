@@ -164,10 +164,8 @@ def _narrow(use: Use) -> bool:
     return use.dtype in (DType.F16, DType.BF16)
 
 
-def _one_row_compiled(use: Use) -> bool:
-    if not (use.target.on_cpu and use.target.compiled and use.rows == 1):
-        return False
-    return use.dtype != DType.F64 and not (use.dtype == DType.F32 and use.target.avx512)
+def _one_row(use: Use, kernel: str) -> bool:
+    return use.target.on_cpu and use.rows == 1 and use.target.one_row == kernel
 
 
 def _scaled(use: Use) -> bool:
@@ -199,10 +197,22 @@ def _linear(use: Use) -> str:
     return f"F.linear({{x}}, {{weight}}{', {bias}' if use.given('bias') else ''})"
 
 
-def _one_row(use: Use) -> str:
-    """A product and a sum, which inductor makes one loop over the weight, read once."""
+def _row_shapes(use: Use) -> tuple[str, str]:
+    """The row as a vector, and what makes a vector a result."""
     shape = use.function.results[0].type.shape
+    vector = "{x}" if len(use.type("x").shape) == 1 else "{x}.reshape(-1)"
     lead = "" if len(shape) == 1 else f".reshape({', '.join(map(str, shape))})"
+    return vector, lead
+
+
+def _row_mv(use: Use) -> str:
+    vector, lead = _row_shapes(use)
+    code = f"torch.mv({{weight}}, {vector})"
+    return (f"({code} + {{bias}})" if use.given("bias") else code) + lead
+
+
+def _row_sum(use: Use) -> str:
+    _, lead = _row_shapes(use)
     code = "matrix_vector({weight}, {x})"
     if use.given("bias"):
         code = f"({code} + {{bias}}{'.float()' if _narrow(use) else ''})"
@@ -245,8 +255,15 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "matrix_vector",
             "equivalent",
             "one row on a CPU under inductor: one loop that reads the weight once",
-            _one_row,
-            _one_row_compiled,
+            _row_sum,
+            lambda use: _one_row(use, "sum") and use.target.compiled and use.dtype != DType.F64,
+        ),
+        Kernel(
+            "torch.mv",
+            "equivalent",
+            "one row on a CPU whose library has a fast product of a matrix and a vector",
+            _row_mv,
+            lambda use: _one_row(use, "mv"),
         ),
         Kernel("F.linear", "equivalent", "the library's matrix product", _linear),
     ),

@@ -3,52 +3,38 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from linnet.check import CheckResult, check_file
-from linnet.check.typed import Program, TensorT
-from linnet.dtypes import KINDS, DType
+from linnet.described import block_tree, signature, weights_read
+from linnet.dtypes import DType
 from linnet.emit.torch import EXPANDED_OPS, KEPT_OPS, TorchTarget
-from linnet.ir.core import Module, TensorType
-from linnet.ir.generics import type_text
-from linnet.ir.instantiate import (
-    BlockInstance,
-    Entry,
-    bind_entry,
-    entries,
-    find_entry,
-    instantiate,
-    parameters,
-)
+from linnet.inputs import Inputs, declared_inputs, read_inputs
+from linnet.ir.instantiate import BlockInstance, bind_entry, entries, find_entry, parameters
 from linnet.ir.lower import lower
 from linnet.ir.passes import optimise
-from linnet.outline import root_block
+from linnet.loading import Source, begin
 from linnet.runtime import EntrySignature
 from linnet.torch.derived import Derived
 from linnet.torch.entry import BoundEntry, bind
-from linnet.torch.inputs import Inputs, read_inputs
+from linnet.torch.inputs import read_tensor
+from linnet.torch.measure import best_one_row
 from linnet.torch.tree import DTYPES
-from linnet.torch.weights import TensorsByPath, Weights, reader
-from linnet.weights import (
-    Bindings,
-    ManifestEntry,
-    is_present,
-    open_checkpoint,
-    read_bindings,
-)
-from linnet.weights.bindings import NONE
+from linnet.torch.weights import Weights
+from linnet.weights import Bindings
 
 MODES = {False: "eager", None: "eager", "": "eager", "eager": "eager",
          "inductor": "inductor", "cudagraphs": "cudagraphs"}  # fmt: skip
 
 
 def load(
-    source: str | Path | Program | CheckResult,
+    source: Source,
     *,
     root: str | None = None,
     generics: Mapping[str, Any] | None = None,
@@ -79,44 +65,15 @@ def load(
     Raises `LinnetError` for a source with errors, `ValueError` for generics, options and weights
     that don't fit; nothing is read before all weights are known to fit.
     """
-    program = _program(source)
     place = _device(device)
-    target = TorchTarget(
-        str(place),
-        _mode(compile, place),
-        numerics,
-        compile_rows,
-        avx512=torch.backends.cpu.get_cpu_capability().startswith("AVX512"),
+    target = TorchTarget(str(place), _mode(compile, place), numerics, compile_rows)
+    loading = begin(
+        source, root=root, generics=generics, weights=weights, bindings=bindings, dtype=dtype
     )
-    given = dict(generics or {})
-    if dtype is not None:
-        dtype = DType(dtype)
-        given |= _dtype_generics(program, root, given, dtype)
-    checkpoint = _checkpoint(weights)
-    bound = bindings if isinstance(bindings, Bindings) else NONE
-    if bindings is not None and not isinstance(bindings, Bindings):
-        bound = read_bindings(bindings)
-    present = is_present(checkpoint, bound) if checkpoint is not None else lambda path: False
-    instance = instantiate(program, root, given, present)
-    specs = parameters(instance)
-    manifest = [
-        ManifestEntry(s.path, s.shape, s.dtype, s.kind, s.optional)
-        for s in specs
-        if s.kind != "state"
-    ]
-    if weights is None and manifest:
-        raise ValueError(
-            f"`{instance.block.name}` has {len(manifest)} weights: give a checkpoint, or tensors "
-            "by path, as `weights`"
-        )
     _use_physical_cores()
-    if manifest:
-        read = reader(checkpoint or weights, manifest, bound, dtype)  # type: ignore[arg-type]
-        loaded = Weights(specs, place)
-        loaded.fill(read)
-    else:
-        loaded = Weights([], place)
-    return TorchModel(instance, loaded, target, dtype)
+    loaded = Weights(loading.specs, place)
+    loaded.fill(loading.read)
+    return TorchModel(loading.instance, loaded, target, loading.dtype)
 
 
 class TorchModel:
@@ -140,6 +97,7 @@ class TorchModel:
         self._bound: dict[object, BoundEntry] = {}
         self._by_form: dict[object, BoundEntry] = {}
         self._pool: Any = None
+        self._measured_s: float | None = None
 
     # What it is.
 
@@ -151,7 +109,7 @@ class TorchModel:
     @property
     def entries(self) -> dict[str, EntrySignature]:
         """The entries, as their source declares them."""
-        return {name: _signature(entry) for name, entry in self._entries.items()}
+        return {name: signature(entry) for name, entry in self._entries.items()}
 
     @property
     def generics(self) -> dict[str, int]:
@@ -176,25 +134,23 @@ class TorchModel:
         looked up in, nothing."""
         total = self.weights.nbytes
         if "decode" in self._entries and self.generics.get("Batch", 1) == 1:
-            bound = self._bind("decode", _declared(self._entries["decode"]), {})
-            slots = bound.module.main.weights
-            looked_up = _only_looked_up(bound.module)
-            read = {slot.path for slot in slots if slot.path not in looked_up}
+            bound = self._bind("decode", declared_inputs(self._entries["decode"]), {})
             tensors = self._derived.of(bound.module) | self.weights.tensors
-            total = sum(tensors[path].nbytes for path in read)
+            total = sum(tensors[path].nbytes for path in weights_read(bound.module))
         return total
 
     @property
     def compile_s(self) -> float:
         """Seconds spent generating and compiling entries so far."""
-        return sum(bound.compile_s for bound in self._by_form.values())
+        bound = sum(bound.compile_s for bound in self._by_form.values())
+        return bound + (self._measured_s or 0.0)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The parameters and buffers by path: views of the model's own memory."""
         return dict(self.weights.tensors)
 
     def __str__(self) -> str:
-        return "\n".join(_block_lines(self.instance, self.instance.block.name))
+        return block_tree(self.instance)
 
     __repr__ = __str__
 
@@ -215,7 +171,7 @@ class TorchModel:
         entry = self._entries.get(name)
         if entry is None:
             entry = find_entry(self.instance, name)
-        given = read_inputs(entry, inputs)
+        given = read_inputs(entry, inputs, read_tensor)
         key = (name, given.form, tuple(generics.items())) if generics else (name, given.form)
         bound = self._bound.get(key)
         if bound is None:
@@ -239,7 +195,7 @@ class TorchModel:
             ran = [bound for key, bound in self._bound.items() if key[0] == entry]  # type: ignore[index]
             if ran:
                 return ran[-1].emitted.source
-        return self._bind(entry, _declared(found, generics), generics).emitted.source
+        return self._bind(entry, declared_inputs(found, generics), generics).emitted.source
 
     def to_numpy(self, value: torch.Tensor) -> np.ndarray:
         """A result on the host, floats as f32."""
@@ -266,10 +222,22 @@ class TorchModel:
         return found
 
     def _generate(self, name: str, given: Inputs, own: Mapping[str, Any]) -> BoundEntry:
+        self._measure()
         lowered = lower(self.instance, name, own, given.arguments)
         module = optimise(lowered, self.target.numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
         tensors = {**self.weights.tensors, **self.states, **self._derived.of(module)}
         return bind(module, self.target, tensors, self._graph_pool)
+
+    def _measure(self) -> None:
+        """Finds out once which kernel this CPU multiplies by one row with."""
+        if self._measured_s is not None or not self.target.on_cpu:
+            return
+        started = time.perf_counter()
+        if self.target.allows("equivalent"):
+            tensors = list(self.weights.tensors.values())
+            one_row = best_one_row(tensors, self.target.compiled)
+            self.target = replace(self.target, one_row=one_row)
+        self._measured_s = time.perf_counter() - started
 
     def _graph_pool(self) -> Any:
         """The memory that all captured graphs share: they never run at the same time."""
@@ -279,13 +247,6 @@ class TorchModel:
 
 
 # --- options --------------------------------------------------------------------------------
-
-
-def _program(source: str | Path | Program | CheckResult) -> Program:
-    if isinstance(source, Program):
-        return source
-    result = source if isinstance(source, CheckResult) else check_file(source)
-    return result.require()
 
 
 def _device(device: str | torch.device | None) -> torch.device:
@@ -309,27 +270,6 @@ def _mode(compile: bool | str | None, device: torch.device) -> str:
     return MODES[compile]
 
 
-def _dtype_generics(
-    program: Program, root: str | None, given: Mapping[str, Any], dtype: DType
-) -> dict[str, str]:
-    """The root's dtype generics that are not given, bound to what weights are converted to."""
-    entered = any(f.kind == "entry" and f.block for f in program.functions.values())
-    if root is None and not entered:
-        return {}
-    return {
-        generic.name: dtype.value
-        for generic in root_block(program, root).generics
-        if generic.name not in given and dtype in KINDS.get(generic.kind, ())
-    }
-
-
-def _checkpoint(weights: Any) -> Any:
-    """What `weights` names, opened; `None` where it makes its tensors, or there are none."""
-    if isinstance(weights, (str, Path)):
-        return open_checkpoint(weights)
-    return TensorsByPath(weights) if isinstance(weights, Mapping) else None
-
-
 def _use_physical_cores() -> None:
     """One thread a core, unless the user chose: two on one core share its arithmetic."""
     if "OMP_NUM_THREADS" in os.environ or torch.get_num_threads() != os.cpu_count():
@@ -346,74 +286,3 @@ def _use_physical_cores() -> None:
             cores.add((named.get("physical id"), named["core id"]))
     if cores and len(cores) < torch.get_num_threads():
         torch.set_num_threads(len(cores))
-
-
-# --- describing -----------------------------------------------------------------------------
-
-
-def _signature(entry: Entry) -> EntrySignature:
-    return EntrySignature(
-        entry.name,
-        tuple(generic.name for generic in entry.generics),
-        tuple((name, type_text(type_)) for name, type_ in entry.inputs),
-        type_text(entry.result) if entry.result is not None else "()",
-        entry.function.doc,
-    )
-
-
-def _declared(entry: Entry, generics: Mapping[str, int] | None = None) -> Inputs:
-    """An entry's inputs by their declared types, which its generics must settle."""
-    from linnet.ir.generics import partly_bound
-
-    arguments = []
-    for name, type_ in entry.inputs:
-        bound = partly_bound(type_, generics or {})
-        extents = [getattr(item, "constant", None) for item in getattr(bound, "shape", ())]
-        dtype = getattr(bound, "dtype", None)
-        if not isinstance(bound, TensorT) or None in extents or not isinstance(dtype, DType):
-            wanted = ", ".join(generic.name for generic in entry.generics)
-            raise ValueError(
-                f"`{entry.name}`: the type of `{name}` is not settled; give its generics ({wanted})"
-            )
-        arguments.append(TensorType(tuple(extents), dtype))  # type: ignore[arg-type]
-    return Inputs(arguments, [], ())
-
-
-def _only_looked_up(module: Module) -> set[str]:
-    """The weights of the entry that are only tables to look rows up in."""
-    tables: dict[str, bool] = {}
-
-    def visit(name: str, paths: Mapping[Any, str]) -> None:
-        function = module.functions[name]
-        for op in function.ops:
-            if op.kind != "call":
-                for value in op.inputs:
-                    if value in paths:
-                        lookup = op.kind == "gather" and value is op.inputs[0]
-                        tables[paths[value]] = tables.get(paths[value], True) and lookup
-                continue
-            callee = module.functions[op.text("callee")]
-            pairs = zip(callee.operands, op.inputs, strict=True)
-            visit(callee.name, {inner: paths[v] for inner, v in pairs if v in paths})
-
-    visit(module.entry, {slot.value: slot.path for slot in module.main.weights})
-    return {path for path, only in tables.items() if only}
-
-
-def _block_lines(instance: BlockInstance, title: str, indent: int = 0) -> list[str]:
-    """The tree of blocks; equal siblings of an array on one line."""
-    pad = "  " * indent
-    lines = [f"{pad}{title}"]
-    for tensor in instance.tensors.values():
-        if tensor.present:
-            lines.append(f"{pad}  {tensor.kind} {tensor.name}: {tensor.type}")
-    for name, child in instance.children.items():
-        if isinstance(child, BlockInstance):
-            lines += _block_lines(child, f"{name}: {child.block.name}", indent + 1)
-        elif child:
-            forms = {item.form for item in child}
-            shown = child[:1] if len(forms) == 1 else child
-            for i, item in enumerate(shown):
-                which = f"0…{len(child) - 1}" if len(shown) == 1 and len(child) > 1 else str(i)
-                lines += _block_lines(item, f"{name}.{which}: {item.block.name}", indent + 1)
-    return lines

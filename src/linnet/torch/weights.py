@@ -8,9 +8,7 @@ its part; `joined` gives a run of them as one tensor, which is a view too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,11 +16,7 @@ import torch
 from linnet.dtypes import DType
 from linnet.ir.instantiate import ParameterSpec
 from linnet.torch.tree import DTYPES
-from linnet.weights import Bindings, Checkpoint, ManifestEntry, TensorInfo, resolve
-from linnet.weights.floats import NUMPY, to_bf16
-
-Made = Callable[[str, tuple[int, ...]], np.ndarray]
-"""Makes the weight of a path and shape: for benchmarks, which need no checkpoint."""
+from linnet.weights.floats import NUMPY
 
 
 class Weights:
@@ -102,66 +96,3 @@ def _tensor(array: np.ndarray, dtype: DType) -> torch.Tensor:
     if _exact(dtype) is None:
         return torch.from_numpy(array.astype(np.int64))
     return torch.from_numpy(array)
-
-
-# --- sources --------------------------------------------------------------------------------
-
-
-def reader(
-    given: Checkpoint | Made,
-    manifest: Sequence[ManifestEntry],
-    bindings: Bindings,
-    dtype: DType | None,
-) -> Callable[[str, np.ndarray], None]:
-    """What reads each weight from what `load` was given: a checkpoint, tensors by path, or a
-    function that makes them. Everything is checked here, before anything is copied.
-
-    Raises `WeightsError` that lists all that doesn't fit.
-    """
-    if isinstance(given, Callable):
-        specs = {entry.path: entry for entry in manifest}
-        return lambda path, out: _store(given(path, specs[path].shape), specs[path].dtype, out)
-    return resolve(manifest, given, bindings, dtype=dtype).read_into
-
-
-class TensorsByPath:
-    """Tensors or arrays by path, as a checkpoint."""
-
-    path = Path("the weights given")
-    metadata: Mapping[str, object] = {}
-
-    def __init__(self, tensors: Mapping[str, Any]):
-        self.tensors = tensors
-
-    def names(self) -> list[str]:
-        return list(self.tensors)
-
-    def info(self, name: str) -> TensorInfo:
-        found = self.tensors[name]
-        dtype = str(found.dtype).removeprefix("torch.")
-        return TensorInfo(tuple(found.shape), _BY_NAME[dtype])
-
-    def mapped(self, name: str) -> np.ndarray | None:
-        return None
-
-    def read_into(self, name: str, out: np.ndarray, dtype: DType) -> None:
-        found = self.tensors[name]
-        if isinstance(found, torch.Tensor):
-            found = found.detach().cpu()
-            if dtype.is_float:
-                wide = torch.float64 if dtype == DType.F64 else torch.float32
-                found = found.to(wide)
-            found = found.numpy()
-        _store(found, dtype, out)
-
-
-_BY_NAME = {
-    "bool": DType.BOOL, "int8": DType.I8, "int16": DType.I16, "int32": DType.I32,
-    "int64": DType.I64, "uint8": DType.U8, "uint16": DType.U16, "uint32": DType.U32,
-    "uint64": DType.U64, "float16": DType.F16, "bfloat16": DType.BF16, "float32": DType.F32,
-    "float64": DType.F64,
-}  # fmt: skip
-
-
-def _store(values: np.ndarray, dtype: DType, out: np.ndarray) -> None:
-    out[...] = to_bf16(values) if dtype == DType.BF16 else values
