@@ -164,8 +164,8 @@ def _narrow(use: Use) -> bool:
     return use.dtype in (DType.F16, DType.BF16)
 
 
-def _one_row(use: Use, kernel: str) -> bool:
-    return use.target.on_cpu and use.rows == 1 and use.target.one_row == kernel
+def _one_row(use: Use) -> bool:
+    return use.target.on_cpu and use.rows == 1 and use.dtype != DType.F64
 
 
 def _scaled(use: Use) -> bool:
@@ -256,14 +256,14 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "equivalent",
             "one row on a CPU under inductor: one loop that reads the weight once",
             _row_sum,
-            lambda use: _one_row(use, "sum") and use.target.compiled and use.dtype != DType.F64,
+            lambda use: _one_row(use) and use.target.compiled,
         ),
         Kernel(
             "torch.mv",
             "equivalent",
-            "one row on a CPU whose library has a fast product of a matrix and a vector",
+            "one bf16 row on a CPU: the library's matrix product is slower than this",
             _row_mv,
-            lambda use: _one_row(use, "mv"),
+            lambda use: _one_row(use) and use.dtype == DType.BF16,
         ),
         Kernel("F.linear", "equivalent", "the library's matrix product", _linear),
     ),

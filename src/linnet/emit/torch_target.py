@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NUMERICS = ("exact", "equivalent", "fast")
-ONE_ROW = ("sum", "mv", "linear")
 MODES = ("eager", "inductor", "cudagraphs")
 
 
@@ -23,16 +22,11 @@ class TorchTarget:
     compile_rows: int = 64
     """A function over more rows than this is not compiled: it would be compiled again for every
     number of rows, to little gain, since with many rows matrix products take all the time."""
-    one_row: str = "sum"
-    """How a CPU multiplies a matrix by one row best: `mv` or `linear` by the library, or `sum`, a
-    product and a sum that inductor makes one loop of. It depends on the processor and the dtype;
-    a runtime measures it."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
             ("mode", self.mode, MODES),
             ("numerics", self.numerics, NUMERICS),
-            ("one_row", self.one_row, ONE_ROW),
         ):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

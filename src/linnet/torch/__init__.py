@@ -9,7 +9,6 @@ weights    reading a checkpoint into buffers laid out so that joined weights are
 derived    weight-only work, done once for all entries
 entry      one entry for one set of shapes: generated, compiled, bound to the weights
 pieces     compiling a piece of generated source with inductor
-measure    which kernel for one row is fastest here
 graphs     capturing an entry in a CUDA graph
 """
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from linnet.runtime import EntrySignature
 from linnet.torch.derived import Derived
 from linnet.torch.entry import BoundEntry, bind
 from linnet.torch.inputs import read_tensor
-from linnet.torch.measure import best_one_row
 from linnet.torch.tree import DTYPES
 from linnet.torch.weights import Weights
 from linnet.weights import Bindings
@@ -97,7 +94,6 @@ class TorchModel:
         self._bound: dict[object, BoundEntry] = {}
         self._by_form: dict[object, BoundEntry] = {}
         self._pool: Any = None
-        self._measured_s: float | None = None
 
     # What it is.
 
@@ -142,8 +138,7 @@ class TorchModel:
     @property
     def compile_s(self) -> float:
         """Seconds spent generating and compiling entries so far."""
-        bound = sum(bound.compile_s for bound in self._by_form.values())
-        return bound + (self._measured_s or 0.0)
+        return sum(bound.compile_s for bound in self._by_form.values())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The parameters and buffers by path: views of the model's own memory."""
@@ -222,22 +217,10 @@ class TorchModel:
         return found
 
     def _generate(self, name: str, given: Inputs, own: Mapping[str, Any]) -> BoundEntry:
-        self._measure()
         lowered = lower(self.instance, name, own, given.arguments)
         module = optimise(lowered, self.target.numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
         tensors = {**self.weights.tensors, **self.states, **self._derived.of(module)}
         return bind(module, self.target, tensors, self._graph_pool)
-
-    def _measure(self) -> None:
-        """Finds out once which kernel this CPU multiplies by one row with."""
-        if self._measured_s is not None or not self.target.on_cpu:
-            return
-        started = time.perf_counter()
-        if self.target.allows("equivalent"):
-            tensors = list(self.weights.tensors.values())
-            one_row = best_one_row(tensors, self.target.compiled)
-            self.target = replace(self.target, one_row=one_row)
-        self._measured_s = time.perf_counter() - started
 
     def _graph_pool(self) -> Any:
         """The memory that all captured graphs share: they never run at the same time."""

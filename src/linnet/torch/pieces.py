@@ -51,15 +51,11 @@ class Piece:
         return found
 
     def _compile(self, inputs: Sequence[torch.Tensor], count: int) -> Compiled:
-        from torch._inductor.compile_fx import compile_fx
-        from torch._inductor.decomposition import select_decomp_table
+        from torch._inductor import compile as compile_graph
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import make_fx
 
         started = time.perf_counter()
-        decompositions = dict(select_decomp_table())
-        # Where `mv` was chosen, the library's is faster than the product and sum it is made of.
-        decompositions.pop(torch.ops.aten.mv.default, None)
 
         def flat(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             arguments: list[Any] = list(tensors[:count])
@@ -76,6 +72,6 @@ class Piece:
                 for t in inputs
             ]
             graph = make_fx(flat)(*examples)
-            compiled = compile_fx(graph, list(examples), decompositions=decompositions)
+            compiled = compile_graph(graph, list(examples))  # type: ignore[arg-type]
         self.seconds = time.perf_counter() - started
         return compiled  # type: ignore[return-value]
