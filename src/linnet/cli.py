@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from linnet.backends import BACKENDS, find_backend
+
 if TYPE_CHECKING:
     from linnet.check import CheckResult
     from linnet.check.typed import Program
@@ -248,9 +250,9 @@ def _write(path: Path, text: str) -> None:
 def run(
     model: Annotated[str, typer.Argument(help="A model of the registry, or a card's directory.")],
     prompt: Annotated[str | None, typer.Argument(help="The prompt; else standard input.")] = None,
-    backend: Annotated[str, typer.Option(help="torch.")] = "torch",
-    compile: Annotated[str, typer.Option(help="no, inductor or cudagraphs.")] = "no",
-    numerics: Annotated[str, typer.Option(help="exact, equivalent or fast.")] = "fast",
+    backend: Annotated[str, typer.Option(help=f"{', '.join(BACKENDS)}.")] = "torch",
+    compile: Annotated[str | None, typer.Option(help="no, inductor or cudagraphs.")] = None,
+    numerics: Annotated[str | None, typer.Option(help="exact, equivalent or fast.")] = None,
     dtype: Annotated[str, typer.Option(help="f32, f16 or bf16.")] = "f32",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights to use instead.")] = None,
@@ -272,15 +274,15 @@ def run(
     from linnet.text.sampling import SamplingParams
 
     with _errors_shown():
-        if compile not in ("no", "inductor", "cudagraphs"):
+        if compile not in (None, "no", "inductor", "cudagraphs"):
             raise ValueError(f"--compile must be no, inductor or cudagraphs, found {compile!r}")
+        given = {"compile": False if compile == "no" else compile, "numerics": numerics}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in given.keys() - set(find_backend(backend).options):
+            raise ValueError(f"--{name} is nothing that the backend {backend} takes")
         text = prompt if prompt is not None else sys.stdin.read()
         params = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, seed=seed)
-        options: dict[str, Any] = {
-            "compile": False if compile == "no" else compile,
-            "numerics": numerics,
-            "dtype": dtype,
-        }
+        options: dict[str, Any] = {**given, "dtype": dtype}
         if device is not None:
             options["device"] = device
         from linnet.conversation import converse

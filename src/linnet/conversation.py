@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linnet import nest
+from linnet.backends import find_backend
 from linnet.generate import Generation, encode_prompt, generate
 from linnet.nest.fetch import PathSource
 from linnet.runtime import Runtime
@@ -57,7 +58,7 @@ def converse(
     print(flush=True)
     print(summary(runtime, generation, load_s), file=sys.stderr)
     if compare:
-        _compare(card, options, runtime)
+        _compare(card, backend, options)
 
 
 def _show(text: str) -> None:
@@ -85,11 +86,12 @@ def summary(runtime: Runtime, generation: Generation, load_s: float) -> str:
     return f"[{runtime.name} {runtime.dtype}] " + " · ".join(parts)
 
 
-def _compare(card: nest.Card, options: dict[str, Any], runtime: Runtime) -> None:
+def _compare(card: nest.Card, backend: str, options: dict[str, Any]) -> None:
     from linnet.bench import PROFILES, run_bench
     from linnet.bench.report import print_run
 
-    own = {False: "linnet-torch"}.get(options["compile"], f"linnet-{options['compile']}")
+    compiled = options.get("compile")
+    own = f"linnet-{compiled}" if compiled else find_backend(backend).method
     workload = dataclasses.replace(PROFILES["cpu"], dtype=options["dtype"])
     print("\ncomparing with eager transformers on the same weights …", file=sys.stderr)
     print_run(run_bench(card, workload, ["transformers", own]))

@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linnet.backends import find_backend
 from linnet.nest.card import Card, CardError, find, names
 from linnet.nest.fetch import FetchError, fetch
 
 if TYPE_CHECKING:
     from linnet.runtime import Runtime
     from linnet.text import Tokenizer
-
-BACKENDS = ("torch",)
 
 
 def load(name: str | Path | Card, *, backend: str = "torch", **options: Any) -> Runtime:
@@ -25,16 +24,13 @@ def load(name: str | Path | Card, *, backend: str = "torch", **options: Any) -> 
     `weights` a path to use instead of the card's own, `dtype`, `device`, `compile`, `numerics`.
     """
     card = name if isinstance(name, Card) else find(name)
-    if backend not in BACKENDS:
-        raise ValueError(f"no backend {backend!r}: there is {', '.join(BACKENDS)}")
-    import linnet.torch
-
+    load_model = find_backend(backend).loader()
     options["generics"] = {**card.generics, **options.get("generics", {})}
     options.setdefault("dtype", card.dtype)
     options.setdefault("bindings", card.bindings)
     if "weights" not in options:
         options["weights"] = fetch(card.weights)
-    return linnet.torch.load(card.source, root=card.root, **options)
+    return load_model(card.source, root=card.root, **options)
 
 
 def tokenizer(card: Card, weights: Path | None = None) -> Tokenizer:
