@@ -47,16 +47,16 @@ def to_integer(x, dtype, low, high):
     return torch.where(whole >= float(high), high, inside.to(dtype))
 
 
-def matrix_vector(weight, x):
-    """The weight times one row, as a product and a sum in f32: compiled, one loop that reads the
-    weight once, at several places at a time, since a core waits for memory less that way.
-    `as_strided` has the row put in memory first; else what it is computed from would be computed
-    again for every row of the weight."""
-    x = x.reshape(-1).float()
-    x = x.as_strided(x.shape, (1,))
-    rows = weight.shape[0]
-    parts = max(n for n in range(1, 9) if rows % n == 0)
-    return torch.cat([(part.float() * x).sum(-1) for part in weight.chunk(parts)])
+def few_rows(weight, x):
+    """The weight times a few rows, as products and sums in f32: compiled, one loop that reads the
+    weight once for all rows, and at several places at a time, since a core waits for memory less
+    that way. `as_strided` has the rows put in memory first; else what they are computed from would
+    be computed again for every row of the weight."""
+    x = x.reshape(-1, x.shape[-1]).float()
+    x = x.as_strided(x.shape, (x.shape[1], 1))
+    most = min(16 // len(x), 8)
+    parts = weight.chunk(max(n for n in range(1, most + 1) if len(weight) % n == 0))
+    return torch.stack([torch.cat([(part.float() * row).sum(-1) for part in parts]) for row in x])
 
 
 def causal_mask(queries, keys):
