@@ -12,12 +12,24 @@ their own dtypes: u16 and u32 as their values, u64 as its two's complement.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linnet.dtypes import DType
 from linnet.emit.code import Code, Level, binary, call, index, literal, method, rounded, unary
+from linnet.emit.operands import (
+    Operand,
+    Pairs,
+    axis_text,
+    broadcast_shape,
+    cast_number,
+    drop_axis,
+    dropped_axis,
+    einsum_terms,
+    identity,
+    insertions,
+    kept_reduction,
+)
 from linnet.emit.ranges import Bounds, bounds
 from linnet.ir.core import Op, TensorType, Value
 
@@ -36,24 +48,6 @@ _CONVERSIONS = {
     "torch.float64": "double",
 }  # fmt: skip
 _WIDE_UNSIGNED = (DType.U16, DType.U32)
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """An expression that stands for an IR value."""
-
-    code: Code
-    type: TensorType
-    shape: tuple[int, ...]
-    """What the expression's shape is; it broadcasts to `type.shape`."""
-    number: bool = False
-    """A Python number: a constant, or what is computed from loop counters."""
-    value: int | float | bool | None = None
-    """Of a constant."""
-    keepdim: tuple[Code, tuple[int, ...]] | None = None
-    """Of a reduction: the same with its axes kept at extent 1, and which these are."""
-    picked: tuple[Code, tuple[str, ...]] | None = None
-    """Of a slice: what it is taken from, and the index of each axis."""
 
 
 @dataclass(slots=True)
@@ -132,16 +126,6 @@ def place_of(op: Op) -> str:
 
 
 # --- elementwise ----------------------------------------------------------------------------
-
-
-def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that PyTorch gives when it broadcasts these."""
-    rank = max(map(len, shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(
-        next((extent for extent in extents if extent != 1), 1)
-        for extents in zip(*padded, strict=True)
-    )
 
 
 def _elementwise(op: Op, code: Code, operands: Sequence[Operand]) -> Operand:
@@ -312,7 +296,7 @@ def _cast(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     (x,) = operands
     source, dtype = x.type.dtype, _dtype(op)
     if x.value is not None:
-        return constant(op.output.type, _cast_number(x.value, dtype))
+        return constant(op.output.type, cast_number(x.value, dtype))
     if x.number and source.is_integer and (dtype.is_float or _holds(dtype, context, op.inputs[0])):
         return Operand(x.code, op.output.type, x.shape, True)
     (x,) = _some_tensor(context, operands)
@@ -337,17 +321,6 @@ def _holds(dtype: DType, context: Context, value: Value) -> bool:
         return False
     low, high = context.bounds(value)
     return dtype.integer_range[0] <= low and high <= dtype.integer_range[1]
-
-
-def _cast_number(value: int | float | bool, dtype: DType) -> int | float | bool:
-    if dtype == DType.BOOL:
-        return bool(value)
-    if dtype.is_float:
-        return rounded(float(value), dtype)
-    low, high = dtype.integer_range
-    if isinstance(value, float):
-        return 0 if math.isnan(value) else int(min(max(value, low), high))
-    return (int(value) - low) % (1 << dtype.bits) + low
 
 
 def _select(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
@@ -401,83 +374,18 @@ def _reshape(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
         return replace(x, type=type_)
     old, new = x.type.shape, type_.shape
     if x.shape == old:
-        kept = _kept(x, new)
+        kept = kept_reduction(x, new)
         if kept is not None:
             return Operand(kept, type_, new)
-        items = _insertions(old, new)
+        items = insertions(old, new)
         if items is not None:
             return Operand(index(x.code, items), type_, new)
-        dropped = _dropped(old, new)
+        dropped = dropped_axis(old, new)
         if dropped is not None:
-            return Operand(_drop(x, dropped), type_, new)
+            return Operand(drop_axis(x, dropped), type_, new)
     code = context.whole(x)
     texts = [str(n) for n in new] if new else ["()"]
     return Operand(method(code, "reshape", *texts), type_, new)
-
-
-def _kept(x: Operand, new: tuple[int, ...]) -> Code | None:
-    """A reduction whose axes come back with extent 1: `keepdim`."""
-    if x.keepdim is None:
-        return None
-    code, axes = x.keepdim
-    extents = list(x.type.shape)
-    for axis in sorted(axes):
-        extents.insert(axis, 1)
-    return code if tuple(extents) == new else None
-
-
-def _insertions(old: tuple[int, ...], new: tuple[int, ...]) -> list[str] | None:
-    """The index that makes one shape the other by inserting axes of extent 1."""
-    items: list[str] = []
-    rest = list(old)
-    for extent in new:
-        if rest and rest[0] == extent and not (extent == 1 and len(new) - len(items) > len(rest)):
-            items.append(":")
-            rest.pop(0)
-        elif extent == 1:
-            items.append("None")
-        else:
-            return None
-    if rest or "None" not in items:
-        return None
-    return items
-
-
-def _dropped(old: tuple[int, ...], new: tuple[int, ...]) -> int | None:
-    """The one axis of extent 1 that is in the first shape and not in the other."""
-    if len(new) != len(old) - 1:
-        return None
-    for axis in reversed(range(len(old))):
-        if old[axis] == 1 and (*old[:axis], *old[axis + 1 :]) == new:
-            return axis
-    return None
-
-
-def _drop(x: Operand, axis: int) -> Code:
-    if x.picked is not None:
-        base, items = x.picked
-        candidates = [i for i, item in enumerate(items) if _single(item) is not None]
-        chosen = [i for i in candidates if x.type.shape[i] == 1 and _same_drop(x, i, axis)]
-        if chosen:
-            at = chosen[0]
-            single = _single(items[at])
-            assert single is not None
-            return index(base, [*items[:at], single, *items[at + 1 :]])
-    return method(x.code, "squeeze", _axis_text(axis, len(x.type.shape)))
-
-
-def _same_drop(x: Operand, axis: int, other: int) -> bool:
-    shape = x.type.shape
-    return (*shape[:axis], *shape[axis + 1 :]) == (*shape[:other], *shape[other + 1 :])
-
-
-def _single(item: str) -> str | None:
-    """The position that an index of one element picks: `3:4` picks 3."""
-    start, colon, stop = item.partition(":")
-    if not colon or ":" in stop or not stop.isdigit():
-        return None
-    first = int(start or 0)
-    return str(first) if int(stop) == first + 1 else None
 
 
 def _permute(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
@@ -492,7 +400,7 @@ def _permute(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     if rank == 2 and moved:
         return Operand(Code(f"{code.atom}.T"), type_, shape)
     if len(moved) == 2:
-        first, second = (_axis_text(i, rank) if i == rank - 1 else str(i) for i in moved)
+        first, second = (axis_text(i, rank) if i == rank - 1 else str(i) for i in moved)
         return Operand(method(code, "transpose", first, second), type_, shape)
     return Operand(method(code, "permute", *map(str, axes)), type_, shape)
 
@@ -550,12 +458,8 @@ def _concat(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     type_ = op.output.type
     parts = ", ".join(context.whole(x).text for x in operands)
     axis = op.integer("axis")
-    where = [] if axis == 0 else [f"dim={_axis_text(axis, len(type_.shape))}"]
+    where = [] if axis == 0 else [f"dim={axis_text(axis, len(type_.shape))}"]
     return Operand(call("torch.cat", f"[{parts}]", *where), type_, type_.shape)
-
-
-def _axis_text(axis: int, rank: int) -> str:
-    return "-1" if axis == rank - 1 and rank > 1 else str(axis)
 
 
 # --- contraction and reduction --------------------------------------------------------------
@@ -573,7 +477,6 @@ def _dot(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     return Operand(_wrapped(code, type_.dtype), type_, type_.shape)
 
 
-Pairs = tuple[tuple[int, ...], tuple[int, ...]]
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -595,20 +498,7 @@ def _matrix_product(left: Code, right: Code, shapes: Shapes, batch: Pairs, contr
             left = left if a == lead + 1 else Code(f"{left.atom}.{turned}")
             right = right if b == lead else Code(f"{right.atom}.{turned}")
             return binary("@", left, right)
-    return _einsum(left, right, ranks, batch, contract)
-
-
-def _einsum(left: Code, right: Code, ranks: tuple[int, ...], batch: Pairs, contract: Pairs) -> Code:
-    names = iter("abcdefghijklmnopqrstuvwxyz")
-    shared = dict(zip((*batch[1], *contract[1]), (*batch[0], *contract[0]), strict=True))
-    first = {axis: next(names) for axis in range(ranks[0])}
-    second = {
-        axis: first[shared[axis]] if axis in shared else next(names) for axis in range(ranks[1])
-    }
-    out = [first[axis] for axis in batch[0]]
-    out += [name for axis, name in first.items() if axis not in (*batch[0], *contract[0])]
-    out += [name for axis, name in second.items() if axis not in shared]
-    terms = f"{''.join(first.values())},{''.join(second.values())}->{''.join(out)}"
+    terms = einsum_terms(ranks, batch, contract)
     return call("torch.einsum", f'"{terms}"', left.text, right.text)
 
 
@@ -645,7 +535,7 @@ def _reduce(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     if not axes:
         return replace(x, type=type_)
     if 0 in (x.type.shape[axis] for axis in axes):
-        return constant(type_, _identity(name, type_.dtype))
+        return constant(type_, identity(name, type_.dtype))
     missing = len(x.type.shape) - len(x.shape)
     smaller = any(a < missing or x.shape[a - missing] != x.type.shape[a] for a in axes)
     code, shape = (context.whole(x), x.type.shape) if smaller or x.number else (x.code, x.shape)
@@ -669,21 +559,13 @@ def _reduction(
         extra.append(f"dtype={DTYPES[dtype]}")
     if name == "prod":
         for axis in sorted(axes, reverse=True):
-            code = method(code, "prod", _axis_text(axis, rank), *extra)
+            code = method(code, "prod", axis_text(axis, rank), *extra)
             rank -= not keepdim
         return _wrapped(code, dtype)
     torch_name = {"max": "amax", "min": "amin"}.get(name, name)
-    texts = [_axis_text(axis, rank) for axis in axes]
+    texts = [axis_text(axis, rank) for axis in axes]
     where = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
     return _wrapped(method(code, torch_name, where, *extra), dtype)
-
-
-def _identity(name: str, dtype: DType) -> int | float | bool:
-    if name in ("max", "min"):
-        if dtype.is_float:
-            return -math.inf if name == "max" else math.inf
-        return dtype.integer_range[0 if name == "max" else 1]
-    return {"sum": 0, "prod": 1, "any": False, "all": True}[name]
 
 
 # --- indexing by runtime integers -----------------------------------------------------------
@@ -718,7 +600,7 @@ def _gather_one(
     rank = len(shape)
     for axis, at in sorted(zip(axes, codes, strict=True), key=lambda pair: -pair[0]):
         code = method(code, "index_select", str(axis), at.text)
-        code = method(code, "squeeze", _axis_text(axis, rank))
+        code = method(code, "squeeze", axis_text(axis, rank))
         rank -= 1
     return code
 
