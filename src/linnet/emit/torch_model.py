@@ -12,7 +12,8 @@ from linnet.emit.torch_function import FunctionEmitter, Tree
 from linnet.emit.torch_ops import DTYPES
 from linnet.emit.torch_plan import ModulePlan
 from linnet.emit.torch_target import TorchTarget
-from linnet.ir.core import Op, Value
+from linnet.ir.core import Value
+from linnet.ir.join import is_joined
 
 _BLOCKS = '''\
 class Block:
@@ -127,13 +128,3 @@ def _put(
         code = emitter.context.whole(emitter.operand(value))
         for place in places[value]:
             emitter.add(f"{place} = {code.text}")
-
-
-def is_joined(op: Op, weights: Mapping[Value, str]) -> bool:
-    """Whether an operation only puts weights one after the other, each once."""
-    return (
-        op.kind == "concat"
-        and op.attrs["axis"] == 0
-        and all(value in weights for value in op.inputs)
-        and len(set(op.inputs)) == len(op.inputs)
-    )

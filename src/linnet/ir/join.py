@@ -9,9 +9,11 @@ before, but a matrix product of another size may add up in another order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linnet.ir.core import OPS, Function, Module, Op, TensorType, Value
+from linnet.ir.instantiate import ParameterSpec
 from linnet.ir.rewrite import Names, map_functions, use_counts
 from linnet.ir.verify import dot_shape
 
@@ -169,3 +171,27 @@ def _retyped_output(op: Op, given: tuple[Value, ...]) -> TensorType | None:
         return TensorType(tuple(shape), old.dtype)
     same = all(a.type == b.type for a, b in zip(op.inputs, given, strict=True))
     return old if same and op.kind != "constant" else None
+
+
+# --- memory that needs no joining ------------------------------------------------------------
+
+
+def is_joined(op: Op, weights: Mapping[Value, str]) -> bool:
+    """Whether an operation only puts weights one after the other, each once."""
+    return (
+        op.kind == "concat"
+        and op.attrs["axis"] == 0
+        and all(value in weights for value in op.inputs)
+        and len(set(op.inputs)) == len(op.inputs)
+    )
+
+
+def sibling_weights(specs: Sequence[ParameterSpec]) -> list[list[ParameterSpec]]:
+    """Weights of one name and dtype in the children of one block (`q.weight`, `k.weight`, …), in
+    the order that the block declares them: held one after the other, a run of them is a joined
+    weight already."""
+    found: dict[object, list[ParameterSpec]] = {}
+    for spec in specs:
+        *parents, name = spec.path.split(".")
+        found.setdefault((tuple(parents[:-1]), name, spec.dtype), []).append(spec)
+    return list(found.values())

@@ -11,9 +11,9 @@ from dataclasses import replace
 import torch
 
 from linnet.emit.torch import TorchTarget, emit
-from linnet.emit.torch_model import is_joined
 from linnet.ir.core import Module
 from linnet.ir.dce import dce
+from linnet.ir.join import is_joined
 from linnet.ir.keys import result_keys
 from linnet.torch.tree import build_tree
 from linnet.torch.weights import Weights

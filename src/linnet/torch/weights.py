@@ -15,6 +15,7 @@ import torch
 
 from linnet.dtypes import DType
 from linnet.ir.instantiate import ParameterSpec
+from linnet.ir.join import sibling_weights
 from linnet.torch.tree import DTYPES
 from linnet.weights.floats import NUMPY
 
@@ -26,7 +27,7 @@ class Weights:
         self.specs = {spec.path: spec for spec in specs if spec.kind != "state"}
         self.device = device
         self.tensors: dict[str, torch.Tensor] = {}
-        for group in _groups(list(self.specs.values())):
+        for group in sibling_weights(list(self.specs.values())):
             sizes = [math.prod(spec.shape) for spec in group]
             dtype = DTYPES[group[0].dtype.value]
             buffer = torch.empty(sum(sizes), dtype=dtype, device=device)
@@ -63,15 +64,6 @@ class Weights:
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors.values())
-
-
-def _groups(specs: list[ParameterSpec]) -> list[list[ParameterSpec]]:
-    """Weights of one name in siblings: `layers.0.attention` with `q.weight`, `k.weight`, …"""
-    found: dict[object, list[ParameterSpec]] = {}
-    for spec in specs:
-        *parents, name = spec.path.split(".")
-        found.setdefault((tuple(parents[:-1]), name, spec.dtype), []).append(spec)
-    return list(found.values())
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
