@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from linnet.dtypes import DType
 from linnet.emit.bodies import (
@@ -31,7 +31,7 @@ from linnet.emit.bodies import (
 )
 from linnet.emit.onnx_attention import KERNELS
 from linnet.emit.onnx_graph import Builder, Graph, Node, Tensor, prune
-from linnet.emit.onnx_kernels import Call, Chosen, Facts, Use, choose
+from linnet.emit.onnx_kernels import Call, Chosen, Use, choose, find_facts
 from linnet.emit.onnx_ops import RULES, Context, Operand
 from linnet.emit.onnx_target import OnnxTarget, Part
 from linnet.ir.core import Function, Module, Op, Value
@@ -148,14 +148,14 @@ class _Writer:
         self.makers: dict[Value, Op] = {v: s.op for s in made for v in s.op.outputs}
         self.called = {v: s for s in made if s.callee is not None for v in s.op.outputs}
         main = module.main
-        self.builder = Builder(_display(main.source))
+        self.builder = Builder(_display(main.source) or main.name)
         self.context = Context(
             self.builder,
             target,
             self.makers,
             inputs={value: i for i, value in enumerate(main.inputs)},
         )
-        self.facts = Facts(module, self.expanded.weights)
+        self.facts = find_facts(module, self.expanded.weights)
         self.values: dict[Value, Operand] = {}
         self.weights: dict[str, Weight] = {}
 
@@ -187,15 +187,18 @@ class _Writer:
             wide = self.context.wide("ArgMax", types[0].dtype)
             logits = self.context.cast(results[0], types[0].dtype, wide)
             top = self.context.one("ArgMax", [logits], "likeliest", axis=-1, keepdims=0)
-        outputs = [
-            *zip(results, types, strict=True),
-            *((n, s.value.type) for n, old, s in zip(news, olds, main.states, strict=True)
-              if n != old),
-        ]  # fmt: skip
+        states = [
+            (new, Tensor(slot.value.type.shape, slot.value.type.dtype))
+            for new, old, slot in zip(news, olds, main.states, strict=True)
+            if new != old
+        ]
+        outputs = [(n, Tensor(t.shape, t.dtype)) for n, t in zip(results, types, strict=True)]
         if top is not None:
-            rows = types[0].shape[0]
-            outputs.append((top, type(types[0])((rows,), DType.I64)))
-        graph.outputs.extend(self.settled([(n, Tensor(t.shape, t.dtype)) for n, t in outputs]))
+            outputs.append((top, Tensor(types[0].shape[:1], DType.I64)))
+        # What is a result too is copied for the result: a state is written in place.
+        settled = self.settled([*states, *outputs])
+        given, rest = settled[len(states) :], settled[: len(states)]
+        graph.outputs += [*given[: len(results)], *rest, *given[len(results) :]]
         prune(graph, self.builder.constants)
         wanted = self.nice_names(len(results))
         return self.finished(inputs, olds, news, wanted, top)
@@ -218,7 +221,7 @@ class _Writer:
             graph,
             self.builder.constants,
             {n: t for n, t in self.builder.types.items() if n in _made(graph)},
-            _display(main.source),
+            graph.name,
             tuple(inputs),
             {name: weight for name, weight in self.weights.items() if name in used},
             {n: p for n, p in parts.items() if f"{n}.blocks" in used},

@@ -228,11 +228,7 @@ def _counts_from(makers: Mapping[Value, Op], index: Value, at: Value) -> bool:
 def halves_alike(facts: Facts, makers: Mapping[Value, Op], table: Value) -> bool:
     """Whether the last axis holds the same values twice, one half after the other."""
     inner = facts.prepared(table)
-    if inner is not None:
-        assert facts.module.prepare is not None
-        made = {value: op for op in facts.module.prepare.ops for value in op.outputs}
-        return _twice(made, inner)
-    return _twice(makers, table)
+    return _twice(makers, table) if inner is None else _twice(facts.makers, inner)
 
 
 def _twice(makers: Mapping[Value, Op], value: Value) -> bool:
@@ -455,8 +451,7 @@ def _write_slot(call: Call) -> Operand:
 
 
 def _write_tokens(call: Call) -> Operand:
-    count = use_tokens = call.use.type("rows").shape[0]
-    del use_tokens
+    count = call.use.type("rows").shape[0]
     points = [
         call.context.shaped(_as_i64(call, call.value(name)), (count,), (1, count))
         for name in ("rows", "positions")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from linnet.dtypes import DType
-from linnet.emit.bodies import Step
+from linnet.emit.bodies import INLINE, Places, Step, expand, steps
 from linnet.emit.onnx_graph import Tensor
 from linnet.emit.onnx_ops import Context, Operand, clamped, number
 from linnet.emit.onnx_target import MS, OnnxTarget, Part
@@ -102,19 +102,21 @@ class Call:
         return step if found else None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of weights: their paths, and how derived ones are computed."""
 
-    module: Module
     paths: Mapping[Value, str]
+    derived: Mapping[str, Value]
+    """For each derived path, its value in `prepare`, whose calls are written out."""
+    makers: Mapping[Value, Op]
+    """The operations of `prepare`."""
+    sources: Mapping[Value, str]
+    """The paths of the weights it reads."""
 
     def prepared(self, value: Value) -> Value | None:
         """A derived value as `prepare` computes it."""
-        path, prepare = self.paths.get(value), self.module.prepare
-        if prepare is None or path not in self.module.derived:
-            return None
-        return prepare.results[self.module.derived.index(path)]
+        return self.derived.get(self.paths.get(value, ""))
 
     def parts(self, value: Value, packed: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
         """The packed parts of a linear layer's weight: its own, or of those joined in it."""
@@ -122,13 +124,22 @@ class Facts:
         if path in packed:
             return packed[path]
         inner = self.prepared(value)
-        prepare = self.module.prepare
-        made = [op for op in prepare.ops if inner in op.outputs] if prepare else []
-        if inner is None or not made or made[0].kind != "concat" or made[0].attrs["axis"] != 0:
+        made = self.makers.get(inner) if inner is not None else None
+        if made is None or made.kind != "concat" or made.attrs["axis"] != 0:
             return ()
-        held = {slot.value: slot.path for slot in prepare.weights} if prepare else {}
-        found = [packed.get(held.get(part, ""), ()) for part in made[0].inputs]
+        found = [packed.get(self.sources.get(part, ""), ()) for part in made.inputs]
         return tuple(part for parts in found for part in parts) if all(found) else ()
+
+
+def find_facts(module: Module, paths: Mapping[Value, str]) -> Facts:
+    """What `prepare` tells of the entry's weights."""
+    if module.prepare is None:
+        return Facts(paths, {}, {}, {})
+    places = Places(lambda path: path, frozenset())
+    flat = expand(module, module.prepare, lambda op, callee: INLINE, places)
+    makers = {value: step.op for step in steps(flat.body) for value in step.op.outputs}
+    derived = dict(zip(module.derived, flat.body.results, strict=True))
+    return Facts(paths, derived, makers, flat.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +448,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
         Kernel("Softmax", "equivalent", "one operator, f32 inside", _softmax, _f32),
     ),
     "std.nn.decoding::argmax": (
-        Kernel("ArgMax", "equivalent", "one operator; a NaN counts as infinity", _argmax),
+        Kernel("ArgMax", "equivalent", "one operator; a NaN counts as infinity", _argmax,
+               lambda use: use.dtype != DType.U64),
     ),
 }  # fmt: skip

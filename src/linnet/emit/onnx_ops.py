@@ -60,6 +60,10 @@ class Context:
     """Names of f16 and bf16 values whose very values another name holds in f32."""
     narrower: dict[str, tuple[str, DType]] = field(default_factory=dict)
     """Names made by a widening cast, with what was cast and its dtype."""
+    views: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Names made by a reshape, with what was reshaped and its shape."""
+    turned: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Names made by a transpose, with what was transposed and the order of its axes."""
 
     def bounds(self, value: Value) -> Bounds:
         return bounds(value, self.makers, self.known)
@@ -115,10 +119,13 @@ class Context:
 
     def shaped(self, name: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
         """The same elements in another shape."""
+        name, old = self.views.get(name, (name, old))
         if old == new:
             return name
         extra = {"allowzero": 1} if 0 in new else {}
-        return self.one("Reshape", [name, self.builder.integers(new)], **extra)
+        found = self.one("Reshape", [name, self.builder.integers(new)], **extra)
+        self.views[found] = name, old
+        return found
 
     def permuted(self, name: str, shape: tuple[int, ...], axes: Sequence[int]) -> str:
         """Axes in another order; where only axes of one element move, nothing is copied."""
@@ -127,7 +134,13 @@ class Context:
         longer = [axis for axis in axes if shape[axis] != 1]
         if longer == sorted(longer):
             return self.shaped(name, shape, tuple(shape[axis] for axis in axes))
-        return self.one("Transpose", [name], perm=tuple(axes))
+        source, turned = self.turned.get(name, (name, tuple(range(len(shape)))))
+        perm = tuple(turned[axis] for axis in axes)
+        if perm == tuple(range(len(perm))):
+            return source
+        found = self.one("Transpose", [source], perm=perm)
+        self.turned[found] = source, perm
+        return found
 
     def whole(self, x: Operand) -> str:
         """All elements of an operand's type."""
@@ -478,6 +491,10 @@ def _reduce(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     wide = context.wide(kernel, dtype) if dtype != DType.BOOL else DType.I32
     flips = dtype == DType.U64 and name in ("max", "min")
     where = context.builder.integers(axes)
+    if name in ("sum", "prod") and dtype.is_integer:
+        found = _exact(context, source, shape, axes, dtype, name)
+        kept = tuple(n for axis, n in enumerate(shape) if axis not in axes)
+        return Operand(found, type_, kept)
     if flips:  # As i64, with the top bit turned, unsigned order is signed order.
         source = _flipped(context, context.cast(source, dtype, wide))
     else:
@@ -489,6 +506,33 @@ def _reduce(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
         found = _flipped(context, found)
     kept = tuple(n for axis, n in enumerate(shape) if axis not in axes)
     return Operand(context.cast(found, wide, dtype), type_, kept)
+
+
+def _exact(
+    context: Context, x: str, shape: tuple[int, ...], axes: tuple[int, ...], dtype: DType, name: str
+) -> str:
+    """A sum or product of integers, which wraps; the kernels of reductions go by way of floats. A
+    sum is a matrix product with ones, a product multiplies halves."""
+    free = [axis for axis in range(len(shape)) if axis not in axes]
+    kept = tuple(shape[axis] for axis in free)
+    count = math.prod(shape[axis] for axis in axes)
+    turned = tuple(shape[axis] for axis in (*free, *axes))
+    x = context.permuted(x, shape, (*free, *axes))
+    x = context.shaped(x, turned, (math.prod(kept), count))
+    if name == "sum":
+        wide = context.wide("MatMul", dtype)
+        ones = context.builder.constant([1] * count, (count,), wide)
+        found = context.cast(context.one("MatMul", [context.cast(x, dtype, wide), ones]), wide, dtype)
+        return context.shaped(found, (math.prod(kept),), kept)
+    while count > 1:
+        half = count // 2
+        sides = [context.sliced(x, [1], [at], [at + half]) for at in (0, half)]
+        product = context.computed("Mul", sides, dtype)
+        if count % 2:
+            last = context.sliced(x, [1], [count - 1], [count])
+            product = context.one("Concat", [product, last], axis=1)
+        x, count = product, half + count % 2
+    return context.shaped(x, (math.prod(kept), 1), kept)
 
 
 def _or_nan(context: Context, source: str, axes: str, found: str, dtype: DType) -> str:
