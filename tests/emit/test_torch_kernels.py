@@ -28,6 +28,7 @@ from tests.emit.running import Outcome
 TERMS = 64
 """More than any sum here has."""
 ABSOLUTE = {"f32": TERMS * 2.0**-23, "bf16": 3 * 2.0**-8, "f16": 3 * 2.0**-11}
+PLACES = (("cpu", "eager"), ("cpu", "inductor"), ("cuda", "eager"), ("cuda", "cudagraphs"))
 SEEN: set[tuple[str, str]] = set()
 
 
@@ -238,8 +239,8 @@ def test_kernels_compute_what_their_body_does(name: str, dtype: str) -> None:
     sources = set()
     for numerics in NUMERICS:
         module = optimise(lowered, numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
-        for mode in ("eager", "inductor"):  # for inductor too, the source is run as it is
-            target = TorchTarget(mode=mode, numerics=numerics)
+        for device, mode in PLACES:  # wherever it is for, the source is run as it is
+            target = TorchTarget(device, mode, numerics)
             SEEN.update((row.op, row.kernel) for row in explain(module, target))
             source = emit_torch(module, target).partition("import torch")[2]
             if source not in sources:

@@ -34,7 +34,7 @@ from linnet.emit.torch_kernels import KERNELS, Chosen
 from linnet.emit.torch_model import model_source, prepare_statements
 from linnet.emit.torch_ops import Context
 from linnet.emit.torch_plan import ModulePlan, plan_module
-from linnet.emit.torch_support import SUPPORT, support
+from linnet.emit.torch_support import OPAQUE, SUPPORT, support
 from linnet.emit.torch_target import TorchTarget
 from linnet.ir.core import Function, Module
 
@@ -59,6 +59,8 @@ class Emitted:
     pieces: Mapping[str, tuple[str, ...]]
     """The functions that are to be compiled, each by itself, with the attributes of their block
     that they use."""
+    opaque: tuple[str, ...]
+    """The support functions that compiled pieces call as they are."""
     capturable: bool
     """Whether a call always does the same on the device, and so may be captured in a graph."""
 
@@ -81,6 +83,7 @@ def emit(module: Module, target: TorchTarget) -> Emitted:
         names,
         plan.placed(),
         writer.pieces(),
+        writer.opaque(),
         plan.capturable,
     )
 
@@ -133,6 +136,7 @@ def _call_counts(plan: ModulePlan) -> dict[str, int]:
 
 _PIECES = """\
 # What is worth compiling, each function by itself: a layer's is compiled once for all layers."""
+_OPAQUE = "# What these call as it is, since it looks at the values of tensors."
 
 
 @dataclass(slots=True)
@@ -159,8 +163,15 @@ class _Writer:
         parts += [text.lines() for text in written.values()]
         if self.plan.pieces:
             names = ", ".join(f'"{name}"' for name in self.pieces())
-            parts.append("\n".join([_PIECES, *fit(f"PIECES = [{names}]")]))
+            lines = [_PIECES, *fit(f"PIECES = [{names}]")]
+            if self.opaque():
+                names = ", ".join(f'"{name}"' for name in self.opaque())
+                lines += ["", _OPAQUE, f"OPAQUE = [{names}]"]
+            parts.append("\n".join(lines))
         return "\n\n".join(part.rstrip() + "\n" for part in parts)
+
+    def opaque(self) -> tuple[str, ...]:
+        return tuple(name for name in OPAQUE if self.plan.pieces and name in self.support)
 
     def pieces(self) -> dict[str, tuple[str, ...]]:
         found = {}

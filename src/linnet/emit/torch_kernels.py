@@ -68,6 +68,12 @@ class Use:
         return not self.target.compiled
 
     @property
+    def calls_out(self) -> bool:
+        """Whether a support function that looks at values may be called, in compiled code as it
+        is: on a CPU that costs nothing."""
+        return self.reads_host or (self.target.on_cpu and self.target.mode == "inductor")
+
+    @property
     def at_host(self) -> bool:
         """Whether the value of the scalar `at` is."""
         return self.reads_host or "at" in self.numbers
@@ -364,7 +370,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             "equivalent",
             "reads the cache only as far as it is filled",
             "cached_attention({query}, {key}, {value}, {scale}, {at})",
-            lambda use: _scaled(use) and use.reads_host,
+            lambda use: _scaled(use) and use.calls_out,
         ),
         Kernel(
             f"{_SDPA}, grouped",
@@ -387,6 +393,13 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
         ),
     ),
     "std.nn.attention::cached_attention_rows": (
+        Kernel(
+            "cached_attention_rows",
+            "equivalent",
+            "reads the cache only as far as any row has filled it",
+            "cached_attention_rows({query}, {key}, {value}, {scale}, {at})",
+            lambda use: _scaled(use) and use.calls_out and use.target.on_cpu and use.dim("B") > 0,
+        ),
         Kernel(
             f"{_SDPA}, grouped",
             "equivalent",

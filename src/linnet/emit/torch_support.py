@@ -99,6 +99,19 @@ def cached_attention(query, key, value, scale, at):
     return F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=True)
 
 
+def cached_attention_rows(query, key, value, scale, at):
+    """One query a row, each at a position of its own, over a cache that is read only as far as
+    any of them sees. A query before the first position sees no key: it gets the mean of all."""
+    first, last = (int(position) for position in at.aminmax())
+    end = min(last + 1, key.shape[2]) if first >= 0 else key.shape[2]
+    key, value = key[:, :, :end], value[:, :, :end]
+    batch, heads, _, size = query.shape
+    grouped = query.reshape(batch, key.shape[1], -1, size)
+    bias = position_bias(at[:, None, None, None], end, query)
+    found = F.scaled_dot_product_attention(grouped, key, value, bias, scale=scale)
+    return found.reshape(batch, heads, 1, size)
+
+
 def write_span(cache, value, at):
     """Writes positions from `at` on, as far as they are in the cache."""
     at = int(at)
@@ -186,6 +199,10 @@ SUPPORT: dict[str, str] = {
     for match in re.finditer(r"^def (\w+)\(.*?(?=^def |\Z)", _SOURCES, re.MULTILINE | re.DOTALL)
 }
 """The source of each function, by its name."""
+
+OPAQUE = ("cached_attention", "cached_attention_rows")
+"""Those that compiled code on a CPU calls as they are, since they look at the values of tensors.
+Each takes a query, keys, values, a scale and positions, and gives a tensor like the query."""
 
 
 def support(names: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ weights    reading a checkpoint into buffers laid out so that joined weights are
 derived    weight-only work, done once for all entries
 entry      one entry for one set of shapes: generated, compiled, bound to the weights
 pieces     compiling a piece of generated source with inductor
+operators  functions that compiled code calls as they are
 graphs     capturing an entry in a CUDA graph
 """
 

@@ -13,6 +13,7 @@ from linnet.dtypes import DType
 from linnet.emit.torch import Emitted, TorchTarget, emit
 from linnet.ir.core import Module
 from linnet.torch.graphs import Captured
+from linnet.torch.operators import operator
 from linnet.torch.pieces import Piece
 from linnet.torch.tree import build_tree
 
@@ -59,6 +60,7 @@ def bind(
     names: dict[str, Any] = {}
     exec(compile(emitted.source, f"<{module.entry}>", "exec"), names)
     tree = build_tree({at: tensors[path] for at, path in emitted.places.items()})
+    names |= {name: operator(name) for name in emitted.opaque}
     pieces = []
     for name, places in emitted.pieces.items():
         piece = names[name] = Piece(names[name], places)
