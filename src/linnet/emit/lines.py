@@ -95,6 +95,70 @@ def _reroll_one(
     return found
 
 
+def reroll_arrays(
+    statements: Sequence[Statement], arrays: Sequence[str], name: str, length: int, taken: set[str]
+) -> list[Statement]:
+    """Makes loops of statements that differ by one index alone, into several lists of one length:
+    `arrays` are their expressions, the one whose elements are to be named after `name` first.
+
+        x, states[0] = layer_forward(model["layers"][0], states[0], x)
+
+    and so on becomes
+
+        for i, layer in enumerate(model["layers"]):
+            x, states[i] = layer_forward(layer, states[i], x)
+    """
+    found: list[Statement] = [
+        replace(s, body=tuple(reroll_arrays(s.body, arrays, name, length, taken)))
+        if isinstance(s, Suite)
+        else s
+        for s in statements
+    ]
+    lists = "|".join(rf"(?<=(?<![\w.]){re.escape(array)})" for array in arrays)
+    indexed = re.compile(rf"(?:{lists})\[(\d+)\]")
+    rolled: list[Statement] = []
+    at = 0
+    while at < len(found):
+        run = _longest_run(found, at, indexed)
+        if run is None:
+            rolled.append(found[at])
+            at += 1
+            continue
+        period, first, count = run
+        body = found[at : at + period]
+        rolled.append(_loop(body, indexed, arrays[0], name, (first, count, length), taken))
+        at += period * count
+    return rolled
+
+
+def _loop(
+    body: Sequence[Statement],
+    indexed: re.Pattern[str],
+    array: str,
+    name: str,
+    extent: tuple[int, int, int],
+    taken: set[str],
+) -> Suite:
+    """A loop over the elements of one list, and over positions where there are other lists."""
+    first, count, length = extent
+    whole = first == 0 and count == length
+    index = next(n for n in ("i", "j", "k", "at", "position") if n not in taken)
+    element = re.compile(rf"(?<![\w.]){re.escape(array)}\[{index}\]")
+    variable = _singular(name, taken)
+    statements = [_substituted(statement, indexed, f"[{index}]") for statement in body]
+    named = any(element.search(_text(statement)) for statement in statements)
+    if named and whole:
+        statements = [_substituted(statement, element, variable) for statement in statements]
+    positioned = any(re.search(rf"\[{index}\]", _text(statement)) for statement in statements)
+    if not whole or not named:
+        header = f"for {index} in range({f'{first}, ' if first else ''}{first + count}):"
+    elif positioned:
+        header = f"for {index}, {variable} in enumerate({array}):"
+    else:
+        header = f"for {variable} in {array}:"
+    return Suite(header, tuple(statements))
+
+
 def _longest_run(
     statements: list[Statement], at: int, indexed: re.Pattern[str]
 ) -> tuple[int, int, int] | None:
