@@ -215,6 +215,31 @@ def emit_torch(
 
 
 @app.command()
+def emit_jax(
+    source: SourceArgument,
+    entry: Annotated[str, typer.Option(help="The entry to emit.")] = "forward",
+    bind: BindOption = None,
+    having: HavingOption = None,
+    root: RootOption = None,
+    numerics: NumericsOption = "fast",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file to write.")] = None,
+) -> None:
+    """Print the JAX source of an entry."""
+    with _errors_shown():
+        from linnet.emit.jax import JaxTarget, optimised
+        from linnet.emit.jax import emit_jax as emitted
+        from linnet.emit.source import lowered_entry
+
+        program, root, given = _open(source, root, bind)
+        module = lowered_entry(program, entry, given, root=root, having=having or ())
+        text = emitted(optimised(module), JaxTarget(numerics))
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            _write(output, text)
+
+
+@app.command()
 def explain(
     source: SourceArgument,
     entry: Annotated[str, typer.Option(help="The entry to explain.")] = "forward",

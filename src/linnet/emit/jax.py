@@ -45,9 +45,12 @@ from linnet.emit.jax_support import SUPPORT, support
 from linnet.emit.jax_target import JaxTarget
 from linnet.emit.lines import Line
 from linnet.ir.core import Function, Module
+from linnet.ir.passes import optimise
 
 EXPANDED_OPS = ("std.nn.mlp::swiglu",)
 """Library ops whose bodies this emitter would rather have: `passes.optimise`'s `expand`."""
+KEPT_OPS = ("std.nn.attention::causal_mask",)
+"""Library ops that are computed where they are used: a mask is quicker made than read."""
 
 _DEFINED = ("tree", "new_model", "new_state", "prepare", "as_declared", "in_64_bits")
 _WIDE = (DType.I64, DType.U64, DType.F64)
@@ -69,6 +72,12 @@ class Emitted:
     """The paths of the states that it takes and, after its results, gives back."""
     results: int
     """How many results it gives; one alone, and without states, is not in a tuple."""
+
+
+def optimised(module: Module) -> Module:
+    """A lowered module as this emitter wants it. Projections are not joined: XLA reads them as fast
+    one by one, and the tree of blocks has the parameters alone, each once."""
+    return optimise(module, "exact", expand=EXPANDED_OPS, keep=KEPT_OPS)
 
 
 def emit_jax(module: Module, target: JaxTarget | None = None) -> str:
@@ -237,4 +246,4 @@ class _Writer:
         return FunctionText(signature.name, where, types, parameters, statements)
 
 
-__all__ = ["EXPANDED_OPS", "Emitted", "Explained", "JaxTarget", "emit", "emit_jax", "explain"]
+__all__ = ["Emitted", "Explained", "JaxTarget", "emit", "emit_jax", "explain", "optimised"]

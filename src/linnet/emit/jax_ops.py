@@ -312,14 +312,14 @@ def _dot(context: Context, op: Op, operands: Sequence[Operand]) -> Operand:
     narrow = len(dtypes) == 1 and dtypes <= set(NARROW)
     accumulated = DType.F32 if type_.dtype in NARROW else type_.dtype
     widens = narrow and accumulated == DType.F32
-    sides = []
-    for x in operands:
-        code = context.whole(x)
-        if not widens and x.type.dtype != type_.dtype:
-            code = _astype(code, type_.dtype)
-        sides.append(code)
+    left, right = (
+        context.whole(x)
+        if widens or x.type.dtype == type_.dtype
+        else _astype(context.whole(x), type_.dtype)
+        for x in operands
+    )
     prefer = [f"preferred_element_type={DTYPES[accumulated]}"]
-    code = _product(*sides, op, prefer if widens or type_.dtype in NARROW else [])
+    code = _product(left, right, op, prefer if widens or type_.dtype in NARROW else [])
     if accumulated != type_.dtype:
         code = _astype(code, type_.dtype)
     return Operand(code, type_, type_.shape)

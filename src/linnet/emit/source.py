@@ -25,7 +25,20 @@ def entry_module(
     having: Collection[str] = (),
     numerics: str = "fast",
 ) -> Module:
-    """An entry as optimised Core IR, for generics that are all given by name.
+    """An entry as Core IR, optimised for PyTorch; the arguments are those of `lowered_entry`."""
+    lowered = lowered_entry(program, entry, generics, root=root, having=having)
+    return optimise(lowered, numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
+
+
+def lowered_entry(
+    program: Program,
+    entry: str,
+    generics: Mapping[str, int | DType],
+    *,
+    root: str | None = None,
+    having: Collection[str] = (),
+) -> Module:
+    """An entry as Core IR, for generics that are all given by name.
 
     `generics` holds the root's and the entry's own. `having` names the optional members that are
     there, by their path's beginning (`lm_head`). Raises `ValueError` for what doesn't fit.
@@ -44,7 +57,7 @@ def entry_module(
     rest = {k: v for k, v in generics.items() if k not in block_names}
     bound = bind_given(function.generics, rest, outer, f"`{entry}`")
     require_facts(function.where, {**outer, **bound}, f"`{entry}`")
-    return optimise(lower(instance, entry, bound), numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
+    return lower(instance, entry, bound)
 
 
 def torch_source(module: Module, *, numerics: str = "fast", mode: str = "eager") -> str:
