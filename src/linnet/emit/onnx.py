@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linnet.dtypes import DType
 from linnet.emit.bodies import (
@@ -44,11 +44,13 @@ KEPT_OPS = ("std.nn.attention::causal_mask",)
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """An initializer: the weight or derived value of a path, held in a dtype."""
+    """An initializer: the weight or derived value of a path, held in a dtype; the first half of its
+    last axis alone where `half` says so."""
 
     path: str
     shape: tuple[int, ...]
     dtype: DType
+    half: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +157,9 @@ class _Writer:
             self.makers,
             inputs={value: i for i, value in enumerate(main.inputs)},
         )
-        self.facts = find_facts(module, self.expanded.weights)
         self.values: dict[Value, Operand] = {}
         self.weights: dict[str, Weight] = {}
+        self.facts = find_facts(module, self.expanded.weights, self.half)
 
     def choose(self, op: Op, callee: Function) -> Chosen | str:
         if callee.kind != "op":
@@ -249,6 +251,18 @@ class _Writer:
             wide, name = name, self.context.one("Cast", [name], to=type_.dtype)
             self.context.wider[name] = wide
         self.values[value] = Operand(name, type_, type_.shape)
+
+    def half(self, value: Value) -> str | None:
+        """The first half of a weight's last axis, which is all that rotation needs of a table."""
+        path = self.expanded.weights.get(value)
+        if path is None:
+            return None
+        name = f"{path}.half"
+        whole = next(weight for weight in self.weights.values() if weight.path == path)
+        if name not in self.weights:
+            shape = (*whole.shape[:-1], whole.shape[-1] // 2)
+            self.weights[self.builder.fresh(name)] = replace(whole, shape=shape, half=True)
+        return name
 
     # Operations.
 

@@ -45,7 +45,7 @@ def _fused(call: Call, *writes: str) -> Operand | None:
     """`GroupQueryAttention`, where the cache was written at the same positions."""
     context, use = call.context, call.use
     at, size, queries = call.value("at"), use.dim("S"), _queries(use)
-    if not use.target.contrib or use.computes != use.dtype or use.dtype == DType.F64:
+    if not use.target.contrib or use.computes != use.dtype or use.dim("D") % 8:
         return None
     steps = [_write_of(call, call.value(name), writes) for name in ("key", "value")]
     if any(step is None for step in steps):
@@ -122,7 +122,8 @@ def _queries_and_keys(
     the operator can do that; then the tables to rotate by. All three in one where they come from
     one projection."""
     query, new_key = call.value("query"), _argument(key, "value")
-    rotated = [_rotation(call, x, at) for x in (query, new_key)]
+    rotates = query.type.shape[3] % 16 == 0
+    rotated = [_rotation(call, x, at) if rotates else None for x in (query, new_key)]
     tables: list[str] = []
     if rotated[0] is not None and rotated[1] is not None and rotated[0][1] == rotated[1][1]:
         (query, tables), (new_key, _) = rotated  # type: ignore[misc]
@@ -191,7 +192,7 @@ def _rotation(call: Call, x: Value, at: Value) -> tuple[Value, list[str]] | None
         table = _table(call, _argument(step, name), at)
         if table is None or not halves_alike(call.facts, call.context.makers, table):
             return None
-        tables.append(_first_half(call.context, call.context.whole(call.values[table]), table.type))
+        tables.append(_half_of(call, table))
     return _argument(step, "x"), tables
 
 
@@ -251,6 +252,14 @@ def _twice(makers: Mapping[Value, Op], value: Value) -> bool:
         kept = op.inputs[0].type.shape[-1:] == value.type.shape[-1:]
         return kept and _twice(makers, op.inputs[0])
     return False
+
+
+def _half_of(call: Call, table: Value) -> str:
+    """The first half of a table's rows; of a weight it is made once."""
+    held = call.facts.half(table) if call.use.dtype == DType.F32 else None
+    if held is not None:
+        return held
+    return _first_half(call.context, call.context.whole(call.values[table]), table.type)
 
 
 def _first_half(context: Context, name: str, type_: TensorType) -> str:

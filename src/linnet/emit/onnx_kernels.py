@@ -113,6 +113,8 @@ class Facts:
     """The operations of `prepare`."""
     sources: Mapping[Value, str]
     """The paths of the weights it reads."""
+    half: Callable[[Value], str | None]
+    """The name of the first half of a weight's last axis; `None` for what is no weight."""
 
     def prepared(self, value: Value) -> Value | None:
         """A derived value as `prepare` computes it."""
@@ -131,15 +133,17 @@ class Facts:
         return tuple(part for parts in found for part in parts) if all(found) else ()
 
 
-def find_facts(module: Module, paths: Mapping[Value, str]) -> Facts:
+def find_facts(
+    module: Module, paths: Mapping[Value, str], half: Callable[[Value], str | None]
+) -> Facts:
     """What `prepare` tells of the entry's weights."""
     if module.prepare is None:
-        return Facts(paths, {}, {}, {})
+        return Facts(paths, {}, {}, {}, half)
     places = Places(lambda path: path, frozenset())
     flat = expand(module, module.prepare, lambda op, callee: INLINE, places)
     makers = {value: step.op for step in steps(flat.body) for value in step.op.outputs}
     derived = dict(zip(module.derived, flat.body.results, strict=True))
-    return Facts(paths, derived, makers, flat.weights)
+    return Facts(paths, derived, makers, flat.weights, half)
 
 
 @dataclass(frozen=True, slots=True)

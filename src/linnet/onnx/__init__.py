@@ -1,0 +1,7 @@
+"""Models on ONNX Runtime."""
+
+from __future__ import annotations
+
+from linnet.onnx.model import OnnxModel, load
+
+__all__ = ["OnnxModel", "load"]

@@ -127,8 +127,13 @@ class Session:
             raise ValueError(f"no values for {', '.join(missing)}")
         # Each session has the values only as long as it lives; they stay their owner's.
         self._values = [values[name] for name in wanted]
-        self.session = _open(model.SerializeToString(), dict(zip(wanted, self._values, strict=True)), options)
+        given = dict(zip(wanted, self._values, strict=True))
+        self.session = _open(model.SerializeToString(), given, options, bool(emitted.packed))
         self.binding = self.session.io_binding()
+        self._held: dict[str, ort.OrtValue] = {}
+        """What states are bound to."""
+        self._order: list[str] = []
+        """The outputs, in the order that they were first bound in."""
         self.seconds = time.perf_counter() - started
 
     def run(
@@ -138,33 +143,41 @@ class Session:
         outputs: Sequence[str],
     ) -> list[ort.OrtValue]:
         """Runs once. `states` gives the memory of each of the graph's states, by name of input and
-        output; `outputs` names the results to give back."""
-        binding, names = self.binding, self.emitted.inputs
-        for name, value in zip(names, inputs, strict=True):
+        output; `outputs` names the results to give back, each in new memory."""
+        binding = self.binding
+        for name, value in zip(self.emitted.inputs, inputs, strict=True):
             binding.bind_ortvalue_input(name, value)
-        for state in self.emitted.states:
-            binding.bind_ortvalue_input(state.input, states[state.input])
-            if state.output is not None:
-                binding.bind_ortvalue_output(state.output, states[state.output])
         for name in outputs:
             binding.bind_output(name, self.options.device)
+            if name not in self._order:
+                self._order.append(name)
+        for state in self.emitted.states:
+            if self._held.get(state.input) is not states[state.input]:
+                binding.bind_ortvalue_input(state.input, states[state.input])
+                self._held[state.input] = states[state.input]
+            if state.output is not None and (
+                self._held.get(state.output) is not states[state.output]
+            ):
+                binding.bind_ortvalue_output(state.output, states[state.output])
+                self._held[state.output] = states[state.output]
+                if state.output not in self._order:
+                    self._order.append(state.output)
         self.session.run_with_iobinding(binding)
-        found = dict(zip(self._bound_order(outputs), binding.get_outputs(), strict=True))
-        return [found[name] for name in outputs]
-
-    def _bound_order(self, outputs: Sequence[str]) -> list[str]:
-        """The outputs in the order that they were bound in."""
-        return [s.output for s in self.emitted.states if s.output is not None] + list(outputs)
+        found = binding.get_outputs_as_ortvaluevector()
+        return [ort.OrtValue(found[self._order.index(name)]) for name in outputs]
 
 
-def _open(model: bytes, values: Mapping[str, ort.OrtValue], options: Options) -> Any:
+def _open(
+    model: bytes, values: Mapping[str, ort.OrtValue], options: Options, packs: bool
+) -> Any:
     """A session on a serialised model whose external initializers are values in memory."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
-    # Kernels would keep copies of weights in a layout of their own: once for each session.
-    settings.add_session_config_entry("session.disable_prepacking", "1")
+    # Kernels would keep copies of weights in a layout of their own, once for each session. Those
+    # of blocks are fast in such a layout alone, and small.
+    settings.add_session_config_entry("session.disable_prepacking", "0" if packs else "1")
     for name, value in values.items():
         settings.add_initializer(name, value)
     with tempfile.TemporaryDirectory() as folder:
@@ -173,4 +186,7 @@ def _open(model: bytes, values: Mapping[str, ort.OrtValue], options: Options) ->
         settings.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", folder
         )
-        return ort.InferenceSession(model, settings, providers=options.providers)
+        # Folding looks for weights' values in that file.
+        return ort.InferenceSession(
+            model, settings, providers=options.providers, disabled_optimizers=["ConstantFolding"]
+        )

@@ -307,6 +307,19 @@ class GgufCheckpoint:
         fill_rows(out, count, values)
         self._file.release(tensor.first, tensor.last)
 
+    def blocks(self, name: str) -> tuple[str, np.ndarray] | None:
+        """A quantised matrix as it is stored: its format's name and `[rows, blocks, bytes]`, rows
+        in Transformers' order; None where the stored bytes are the values."""
+        tensor, heads = self._tensors[name]
+        if tensor.kind in PLAIN or len(tensor.shape) != 2:
+            return None
+        form = FORMATS[tensor.kind]
+        stored = self._file.data[tensor.first : tensor.last]
+        stored = stored.reshape(tensor.shape[0], -1, form.size)
+        if heads:
+            stored = stored[_original_rows(tensor.shape[0], heads)]
+        return form.name, stored
+
     def close(self) -> None:
         self._tensors = {}
         self._file.close()
