@@ -31,6 +31,10 @@ BACKENDS: dict[str, Backend] = {
     "torch": Backend(
         "generated PyTorch", "linnet.torch:load", ("compile", "numerics"), "linnet-torch"
     ),
+    "xla": Backend("StableHLO, compiled by XLA", "linnet.jax:load", ("numerics",), "linnet-xla"),
+    "onnx": Backend(
+        "ONNX on ONNX Runtime", "linnet.onnx:load", ("numerics", "quantize"), "linnet-onnx"
+    ),
 }
 
 
