@@ -9,6 +9,7 @@ Numerics as in `passes.NUMERICS`: a kernel is taken where the target allows its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -168,7 +169,133 @@ def _pairs(body: Body, first: Ref, second: Ref) -> Ref:
     return body.concatenate([body.reshape(first, shape), body.reshape(second, shape)], 1)
 
 
+# --- attention over a cache -----------------------------------------------------------------
+
+HIDDEN = -1e30
+"""The score of a key that a query may not see, as in the standard library."""
+SMALLEST = 128
+"""Positions of the smallest part of a cache that is read by itself."""
+
+
+def _cached_attention(body: Body, use: Use) -> Ref:
+    at, count = use["at"], use.dim("Q")
+    places = body.binary(
+        "add",
+        body.broadcast(at, (), (count,)),
+        body.iota(TensorType((count,), DType.I32), 0),
+    )
+    end = body.binary("add", at, body.scalar(count, DType.I32))
+    return _over_filled(body, use, places, (3,), end, at)
+
+
+def _cached_attention_rows(body: Body, use: Use) -> Ref:
+    at = use["at"]
+    low, high = (
+        body.reduce(name, at, body.scalar(DType.I32.integer_range[which], DType.I32), (0,))
+        for name, which in (("minimum", 1), ("maximum", 0))
+    )
+    end = body.binary("add", high, body.scalar(1, DType.I32))
+    return _over_filled(body, use, at, (0,), end, low)
+
+
+def _over_filled(
+    body: Body, use: Use, places: Ref, axes: tuple[int, ...], end: Ref, low: Ref
+) -> Ref:
+    """Attention over the smallest part of the cache that holds positions up to `end`.
+
+    `places` holds the position of each query, along `axes` of `[B, Hk, G, Q, S]`. A query before
+    the cache (`low` below 0) sees no key and gets the mean of all values, so all is read. Parts are
+    branches of their own for another reason too: what reads a cache inside of a branch is not fused
+    with its update, which XLA would then compute twice, on copies.
+    """
+    sizes = _parts(use.dim("S"), use["query"].type.shape[2])
+    with body.naming("part"):
+        which = body.scalar(0, DType.I32)
+        for size in sizes[:-1]:
+            beyond = body.compare("GT", end, body.scalar(size, DType.I32))
+            which = body.binary("add", which, body.convert(beyond, DType.I32))
+        zero, last = (body.scalar(n, DType.I32) for n in (0, len(sizes) - 1))
+        which = body.select(body.compare("LT", low, zero), last, which)
+
+    def over(size: int) -> Callable[[Body], list[Ref]]:
+        return lambda inner: [_attention(inner, use, size, places, axes)]
+
+    with body.naming("mixed"):
+        return body.case(which, [over(size) for size in sizes], [use["query"]])[0]
+
+
+def _parts(extent: int, queries: int) -> list[int]:
+    """The sizes in which a cache is read, ascending to its whole.
+
+    A part is copied before it is read, the whole is not, so a part of more than a quarter gains
+    nothing, but where it is just as long as the queries: a whole prompt from the start.
+    """
+    found = {extent, *(n for n in (extent // 4, extent // 8) if n >= max(SMALLEST, queries))}
+    if 1 < queries < extent:
+        found.add(queries)
+    if len(found) == 1 and extent > 1:
+        found.add(extent // 2)
+    return sorted(found)
+
+
+def _attention(body: Body, use: Use, size: int, places: Ref, axes: tuple[int, ...]) -> Ref:
+    """The op's own sums over the first `size` positions of the cache."""
+    query = use["query"]
+    batch, heads, count, width = query.type.shape
+    groups = use["key"].type.shape[1]
+    group = heads // groups
+    key, value = (
+        body.slice(x, (0, 0, 0, 0), (batch, groups, size, width), (1, 1, 1, 1))
+        if size < x.type.shape[2]
+        else x
+        for x in (use["key"], use["value"])
+    )
+    flat = body.reshape(query, (batch, groups, group * count, width))
+    scores = _scores(body, flat, key)
+    scores = body.reshape(scores, (batch, groups, group, count, size))
+    shape = scores.type.shape
+    scale = body.broadcast(use["scale"], (), shape)
+    scores = body.binary("multiply", scores, scale)
+    grid = (*(shape[axis] for axis in axes), size)
+    lines = tuple(range(len(axes)))
+    positions = body.iota(TensorType(grid, DType.I32), len(axes))
+    seen = body.compare("LE", positions, body.broadcast(places, lines, grid))
+    seen = body.broadcast(seen, (*axes, 4), shape)
+    scores = body.select(seen, scores, body.constant(HIDDEN, scores.type))
+    share = body.convert(softmax(body, scores), query.type.dtype)
+    share = body.reshape(share, (batch, groups, group * count, size))
+    pairs = ((0, 1), (0, 1))
+    mixed = body.dot(share, value, pairs, ((3,), (2,)), DType.F32)
+    return body.reshape(body.convert(mixed, query.type.dtype), query.type.shape)
+
+
+def _scores(body: Body, query: Ref, key: Ref) -> Ref:
+    """`[B, Hk, queries, keys]`; few queries go on the right, so that the keys stay as they are."""
+    pairs, contract = ((0, 1), (0, 1)), ((3,), (3,))
+    if query.type.shape[2] >= query.type.shape[3]:
+        return body.dot(query, key, pairs, contract, DType.F32)
+    return body.transpose(body.dot(key, query, pairs, contract, DType.F32), (0, 1, 3, 2))
+
+
+def softmax(body: Body, x: Ref) -> Ref:
+    """Over the last axis, in x's own dtype."""
+    axis = len(x.type.shape) - 1
+    lines = tuple(range(axis))
+    dtype = x.type.dtype
+    top = body.reduce("maximum", x, body.scalar(-math.inf, dtype), (axis,))
+    weight = body.binary("subtract", x, body.broadcast(top, lines, x.type.shape))
+    weight = body.unary("exponential", weight)
+    total = body.reduce("add", weight, body.scalar(0.0, dtype), (axis,))
+    return body.binary("divide", weight, body.broadcast(total, lines, x.type.shape))
+
+
 KERNELS: dict[str, Kernel] = {
+    "std.nn.attention::cached_attention": Kernel(
+        "equivalent", "reads the part of the cache that is filled", _cached_attention
+    ),
+    "std.nn.attention::cached_attention_rows": Kernel(
+        "equivalent", "reads the part of the cache that is filled", _cached_attention_rows
+    ),
     "std.nn.cache::write_at": Kernel("exact", "writes one position in place", _write_span),
     "std.nn.cache::write_span": Kernel(
         "exact", "writes the span in place", _write_span, lambda dim: dim("N") <= dim("S")

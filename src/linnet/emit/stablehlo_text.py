@@ -204,13 +204,11 @@ class Body:
         """x with zeros before and after it on one axis."""
         rank = len(x.type.shape)
         zero = self.scalar(0.0 if x.type.dtype.is_float else 0, x.type.dtype)
-        lows, highs, none = ([n if i == axis else 0 for i in range(rank)] for n in (low, high, 0))
+        lows, highs, inside = ([n if i == axis else 0 for i in range(rank)] for n in (low, high, 0))
         shape = list(x.type.shape)
         shape[axis] += low + high
         type_ = TensorType(tuple(shape), x.type.dtype)
-        text = (
-            f"low = {integers(lows)}, high = {integers(highs)}, interior = {integers([0] * rank)}"
-        )
+        text = f"low = {integers(lows)}, high = {integers(highs)}, interior = {integers(inside)}"
         types = f"{types_text([x, zero])} -> {type_text(type_)}"
         return self.value(f"stablehlo.pad {x}, {zero}, {text} : {types}", type_)
 
