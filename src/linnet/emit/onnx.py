@@ -88,7 +88,8 @@ class Emitted:
     inputs: tuple[str, ...]
     weights: Mapping[str, Weight]
     packed: Mapping[str, Part]
-    """The packed parts that it uses, by name."""
+    """The packed parts that it uses, by name: those of weights one after the other are called by
+    all of their names, with a plus between."""
     states: tuple[State, ...]
     results: tuple[str, ...]
     likeliest: str | None
@@ -218,7 +219,6 @@ class _Writer:
             alone = output is not None and in_place(graph, old, output)
             states.append(State(slot.path, type_, old, output, alone))
         used = {name for node in graph.walk() for name in node.inputs}
-        parts = {p.name: p for group in self.target.packed.values() for p in group}
         return Emitted(
             graph,
             self.builder.constants,
@@ -226,7 +226,7 @@ class _Writer:
             graph.name,
             tuple(inputs),
             {name: weight for name, weight in self.weights.items() if name in used},
-            {n: p for n, p in parts.items() if f"{n}.blocks" in used},
+            {n: p for n, p in self.context.packed.items() if f"{n}.blocks" in used},
             tuple(states),
             tuple(names[:count]),
             names[-1] if top is not None else None,

@@ -55,7 +55,9 @@ def _fused(call: Call, *writes: str) -> Operand | None:
         return None
     if any(_argument(step, "value").type.shape[2] != queries for step in (key, value)):
         return None
-    if not context.within(at, 0, size - queries):
+    # For several rows of several positions the operator has to begin with an empty cache.
+    many = queries > 1 and use.dim("B") > 1
+    if not context.within(at, 0, 0 if many else size - queries):
         return None
     caches = [context.whole(call.values[_argument(step, "cache")]) for step in (key, value)]
     inputs, rotary = _queries_and_keys(call, key, value, at)

@@ -8,7 +8,7 @@ emitted. Numerics are those of `emit.torch_kernels`. Attention and caches are in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linnet.dtypes import DType
 from linnet.emit.bodies import INLINE, Places, Step, expand, steps
@@ -130,7 +130,19 @@ class Facts:
         if made is None or made.kind != "concat" or made.attrs["axis"] != 0:
             return ()
         found = [packed.get(self.sources.get(part, ""), ()) for part in made.inputs]
-        return tuple(part for parts in found for part in parts) if all(found) else ()
+        return _merged([part for parts in found for part in parts]) if all(found) else ()
+
+
+def _merged(parts: list[Part]) -> tuple[Part, ...]:
+    """Parts one after the other, those that are quantised alike as one."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if last is not None and replace(part, name=last.name, rows=last.rows) == last:
+            found[-1] = replace(last, name=f"{last.name}+{part.name}", rows=last.rows + part.rows)
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def find_facts(
@@ -188,7 +200,8 @@ def choose(use: Use, table: Mapping[str, tuple[Kernel, ...]]) -> Kernel | None:
 def _linear(call: Call) -> Operand:
     context, use = call.context, call.use
     parts = call.facts.parts(call.value("weight"), use.target.packed)
-    x, dtype = call.wide("x"), use.computes
+    call.context.packed.update((part.name, part) for part in parts)
+    x = call.wide("x")
     shape = use.result.shape
     if parts:
         rows = [_packed(call, x, part, (*shape[:-1], part.rows)) for part in parts]
@@ -248,6 +261,7 @@ def _embedding(call: Call) -> Operand:
     parts = use.target.packed.get(path, ())
     if parts:
         (part,) = parts
+        context.packed[part.name] = part
         return Operand(_unpacked(call, index, part), use.result, use.result.shape)
     table = call.name("table")
     if table in context.wider:

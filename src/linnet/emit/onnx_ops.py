@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from linnet.dtypes import DType
 from linnet.emit.onnx_graph import Builder, Tensor
-from linnet.emit.onnx_target import MS, OnnxTarget
+from linnet.emit.onnx_target import MS, OnnxTarget, Part
 from linnet.emit.onnx_types import compute_dtype
 from linnet.emit.ranges import Bounds, bounds
 from linnet.ir.core import Op, TensorType, Value
@@ -52,6 +52,8 @@ class Context:
     """Bounds of loop counters, and of inputs that are trusted."""
     inputs: Mapping[Value, int] = field(default_factory=dict)
     """The entry's inputs with their positions."""
+    packed: dict[str, Part] = field(default_factory=dict)
+    """The parts of packed weights that were used, by name."""
     requires: dict[int, Bounds] = field(default_factory=dict)
     """What inputs are taken to be, by position: at least and at most."""
     widened: Counter[tuple[str, DType, DType]] = field(default_factory=Counter)

@@ -269,7 +269,7 @@ class OnnxModel:
         """The graph of an entry as text: for generics given by name, or as it was last run."""
         import onnx
 
-        return onnx.printer.to_text(build(self._found(entry, generics).emitted))
+        return onnx.printer.to_text(build(self.bound(entry, generics).emitted))
 
     def to_numpy(self, value: ort.OrtValue) -> np.ndarray:
         """A result on the host, floats as f32."""
@@ -286,8 +286,9 @@ class OnnxModel:
 
     # Binding.
 
-    def _found(self, entry: str, generics: Mapping[str, int]) -> BoundEntry:
-        """An entry by its generics alone, or as it was last run."""
+    def bound(self, entry: str, generics: Mapping[str, int]) -> BoundEntry:
+        """An entry for generics given by name, or as it was last run. Raises `ValueError` for an
+        unknown one, and for generics that don't settle its inputs."""
         found = find_entry(self.instance, entry)
         if not generics and found.generics:
             ran = [bound for key, bound in self._bound.items() if key[0] == entry]  # type: ignore[index]

@@ -58,7 +58,10 @@ class Weights:
                 start = end - math.prod(spec.shape)
                 self._arrays[spec.path] = buffer[start:end].reshape(spec.shape)
                 self.fill(spec, self._arrays[spec.path])
-        self._packed_arrays = {n: a for p in packed.values() for n, a in p.arrays.items()}
+        self._blocks: dict[str, np.ndarray] = {}
+        """The arrays of packed weights, by name."""
+        for group in sibling_weights([self.specs[path] for path in packed]):
+            self._together([packed[spec.path] for spec in group])
 
     def held(self, dtype: DType) -> DType:
         """The dtype that weights of a dtype are held in."""
@@ -83,6 +86,31 @@ class Weights:
             self._arrays[path] = found
         return self._arrays[path]
 
+    def _together(self, siblings: Sequence[Packed]) -> None:
+        """Lays the arrays of siblings of one form one after the other."""
+        kinds = {name.rsplit(".", 1)[1] for packed in siblings for name in packed.arrays}
+        for kind in kinds:
+            names = [f"{packed.part.name}.{kind}" for packed in siblings]
+            arrays = [p.arrays.get(name) for p, name in zip(siblings, names, strict=True)]
+            parts = [array for array in arrays if array is not None]
+            if len(parts) < len(arrays) or len({part.shape[1:] for part in parts}) > 1:
+                self._blocks.update((n, a) for n, a in zip(names, arrays, strict=True) if a is not None)
+                continue
+            buffer = np.concatenate([part.reshape(-1) for part in parts])
+            at = 0
+            for name, part in zip(names, parts, strict=True):
+                self._blocks[name] = buffer[at : at + part.size].reshape(part.shape)
+                at += part.size
+
+    def _packed_array(self, name: str) -> np.ndarray:
+        """An array of a packed part, which may be of several weights one after the other."""
+        if name not in self._blocks:
+            stem, kind = name.rsplit(".", 1)
+            parts = [self._blocks[f"{path}.{kind}"] for path in stem.split("+")]
+            whole = _run_of(parts)
+            self._blocks[name] = np.concatenate(parts) if whole is None else whole
+        return self._blocks[name]
+
     def state_dict(self) -> dict[str, ort.OrtValue]:
         """Every parameter and buffer by path; a packed one by its arrays."""
         found = {}
@@ -91,9 +119,10 @@ class Weights:
                 tensor = Tensor(spec.shape, self.held(spec.dtype))
                 found[path] = self._value(path, self._arrays[path], tensor)
                 continue
-            part = self.packed[path].part
-            for name, array in self.packed[path].arrays.items():
-                found[name] = self._packed_value(part.name, name, array)
+            for name in self.packed[path].arrays:
+                array = self._blocks[name]
+                dtype = DType.U8 if array.dtype == np.uint8 else DType.F32
+                found[name] = self._value(name, array, Tensor(array.shape, dtype))
         return found
 
     def values(self, module: Module, emitted: Emitted) -> dict[str, ort.OrtValue]:
@@ -105,7 +134,7 @@ class Weights:
         for name, tensor in initializers(emitted).items():
             weight = emitted.weights.get(name)
             if weight is None:
-                found[name] = self._value(name, self._packed_arrays[name], tensor)
+                found[name] = self._value(name, self._packed_array(name), tensor)
             elif weight.path in keys:
                 key = keys[weight.path]
                 found[name] = self._weight(key, self._arrays[key], weight)
@@ -120,10 +149,6 @@ class Weights:
                 self._arrays[key] = np.array(array[..., : weight.shape[-1]], order="C")
             array = self._arrays[key]
         return self._value(key, array, Tensor(weight.shape, weight.dtype))
-
-    def _packed_value(self, part: str, name: str, array: np.ndarray) -> ort.OrtValue:
-        dtype = DType.U8 if array.dtype == np.uint8 else DType.F32
-        return self._value(name, array, Tensor(array.shape, dtype))
 
     def _value(self, key: str, array: np.ndarray, tensor: Tensor) -> ort.OrtValue:
         if key not in self._values:
@@ -143,7 +168,7 @@ class Weights:
         for path in wanted:
             op = made.get(results[path])
             if keys[path] not in self._arrays and op is not None and is_joined(op, paths):
-                whole = self._joined([paths[value] for value in op.inputs])
+                whole = _run_of([self.array(paths[value]) for value in op.inputs])
                 if whole is not None:
                     self._arrays[keys[path]] = whole
         missing = [path for path in wanted if keys[path] not in self._arrays]
@@ -153,22 +178,6 @@ class Weights:
             for path, array in zip(missing, self._run(alone), strict=True):
                 self._arrays[keys[path]] = array
         return {path: keys[path] for path in wanted}
-
-    def _joined(self, paths: Sequence[str]) -> np.ndarray | None:
-        """Some weights one after the other, as a view of the buffer that they share."""
-        parts = [self.array(path) for path in paths]
-        first, at = parts[0], parts[0].ctypes.data
-        for part in parts:
-            if part.base is not first.base or part.ctypes.data != at:
-                return None
-            at += part.nbytes
-        buffer = first.base
-        if not isinstance(buffer, np.ndarray) or buffer.ndim != 1:
-            return None
-        start = (first.ctypes.data - buffer.ctypes.data) // buffer.itemsize
-        count = sum(part.size for part in parts)
-        shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
-        return buffer[start : start + count].reshape(shape)
 
     def _run(self, module: Module) -> list[np.ndarray]:
         """A module without inputs, run on the CPU; its results as they are held."""
@@ -189,3 +198,19 @@ class Weights:
                 array = from_bf16(array) if dtype == DType.BF16 else array.astype(np.float32)
             found.append(array)
         return found
+
+
+def _run_of(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Arrays one after the other along their first axis, as a view of the buffer that they share;
+    `None` where they don't lie so."""
+    first, at = parts[0], parts[0].ctypes.data
+    for part in parts:
+        if part.base is not first.base or part.ctypes.data != at:
+            return None
+        at += part.nbytes
+    buffer = first.base
+    if not isinstance(buffer, np.ndarray) or buffer.ndim != 1:
+        return None
+    start = (first.ctypes.data - buffer.ctypes.data) // buffer.itemsize
+    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
+    return buffer[start : start + sum(part.size for part in parts)].reshape(shape)
