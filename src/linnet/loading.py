@@ -92,13 +92,14 @@ def begin(
         for s in specs
         if s.kind != "state"
     ]
-    if weights is None and manifest:
+    if not manifest:
+        read = _nothing
+    elif weights is None:
         raise ValueError(
             f"`{instance.block.name}` has {len(manifest)} weights: give a checkpoint, or tensors "
             "by path, as `weights`"
         )
-    read = _nothing
-    if manifest:
+    else:
         made: Checkpoint | Made = checkpoint if checkpoint is not None else weights
         read = _reader(made, manifest, bound, dtype)
     return Loading(instance, specs, read, dtype, checkpoint, bound)

@@ -39,5 +39,6 @@ pub entry f<N: Dim>(x: Tensor[2 * N; f32], y: Tensor[N; f32]) -> Tensor[N; f32] 
 }"""
     assert evaluate(source, floats(0), floats(0)).result.shape == (0,)
     np.testing.assert_allclose(
-        evaluate(source, np.float32([1, 2, 3, 4]), np.float32([10, 20])).result, [13, 27]
+        evaluate(source, np.array([1, 2, 3, 4], np.float32), np.array([10, 20], np.float32)).result,
+        [13, 27],
     )
