@@ -20,6 +20,9 @@ class Backend:
     """What its `load` takes of `linnet run`'s options, beyond the dtype and the device."""
     method: str
     """The benchmark's method that runs it."""
+    prefill_lengths: tuple[int, ...] = ()
+    """How many tokens of a prompt go in at once, where each number is a program to compile; see
+    `generate.prefill_plan`."""
 
     def loader(self) -> Callable[..., Runtime]:
         """The function that loads a model. Raises `ModuleNotFoundError` without its framework."""
@@ -31,7 +34,13 @@ BACKENDS: dict[str, Backend] = {
     "torch": Backend(
         "generated PyTorch", "linnet.torch:load", ("compile", "numerics"), "linnet-torch"
     ),
-    "xla": Backend("StableHLO, compiled by XLA", "linnet.jax:load", ("numerics",), "linnet-xla"),
+    "xla": Backend(
+        "StableHLO, compiled by XLA",
+        "linnet.jax:load",
+        ("numerics",),
+        "linnet-xla",
+        prefill_lengths=(512, 128, 32, 8),
+    ),
     "onnx": Backend(
         "ONNX on ONNX Runtime", "linnet.onnx:load", ("numerics", "quantize"), "linnet-onnx"
     ),

@@ -45,7 +45,8 @@ def _errors_shown() -> Iterator[None]:
         raise typer.Exit(1) from error
     except ModuleNotFoundError as error:
         extras = {"torch": "torch", "tokenizers": "text", "safetensors": "weights",
-                  "transformers": "bench", "psutil": "bench", "jinja2": "text"}  # fmt: skip
+                  "transformers": "bench", "psutil": "bench", "jinja2": "text",
+                  "jax": "jax", "jaxlib": "jax", "flax": "jax"}  # fmt: skip
         name = (error.name or "").partition(".")[0]
         if name not in extras:
             raise
@@ -233,6 +234,31 @@ def emit_jax(
         program, root, given = _open(source, root, bind)
         module = lowered_entry(program, entry, given, root=root, having=having or ())
         text = emitted(optimised(module), JaxTarget(numerics))
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            _write(output, text)
+
+
+@app.command()
+def emit_stablehlo(
+    source: SourceArgument,
+    entry: Annotated[str, typer.Option(help="The entry to emit.")] = "forward",
+    bind: BindOption = None,
+    having: HavingOption = None,
+    root: RootOption = None,
+    numerics: NumericsOption = "fast",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file to write.")] = None,
+) -> None:
+    """Print an entry as a StableHLO program."""
+    with _errors_shown():
+        from linnet.emit.source import lowered_entry
+        from linnet.emit.stablehlo import emit_stablehlo as emitted
+        from linnet.emit.stablehlo import optimised
+
+        program, root, given = _open(source, root, bind)
+        module = lowered_entry(program, entry, given, root=root, having=having or ())
+        text = emitted(optimised(module, numerics), numerics)
         if output is None:
             typer.echo(text, nl=False)
         else:

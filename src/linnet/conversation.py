@@ -53,6 +53,7 @@ def converse(
         max_new_tokens=max_new_tokens,
         params=params,
         stop=stop,
+        prefill_lengths=find_backend(backend).prefill_lengths,
         on_text=_show,
     )
     print(flush=True)

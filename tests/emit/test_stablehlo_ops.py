@@ -129,12 +129,7 @@ def test_compare(kind: str, dtype: str) -> None:
     check(f"y: bool[3, 4] = {kind} a, b", {"a": (dtype, x), "b": (dtype, y)})
 
 
-CASTS = [
-    (a, b)
-    for a in ["bool", *NUMBER]
-    for b in ["bool", *NUMBER]
-    if a != b
-]
+CASTS = [(a, b) for a in ["bool", *NUMBER] for b in ["bool", *NUMBER] if a != b]
 
 
 @pytest.mark.parametrize(("source", "dtype"), CASTS)
@@ -338,5 +333,3 @@ def test_every_operation_is_tested_here() -> None:
               "iota", "reshape", "permute", "broadcast", "slice", "concat", "dot", "reduce",
               "gather", "update_slice"}  # fmt: skip
     assert set(OPS) - tested == {"call", "while", "if"}  # test_stablehlo.py
-
-

@@ -21,7 +21,7 @@ from linnet.emit.stablehlo_kernels import KERNELS, Use, choose
 from linnet.emit.stablehlo_ops import RULES
 from linnet.emit.stablehlo_text import Body, Names, Ref, type_text
 from linnet.ir.core import Function, Module, Op, Slot, TensorType, Value, referenced
-from linnet.ir.passes import NUMERICS
+from linnet.ir.passes import NUMERICS, optimise
 
 EXPANDED_OPS = ("std.nn.mlp::swiglu",)
 """Library ops whose bodies this emitter would rather have: `passes.optimise`'s `expand`."""
@@ -41,6 +41,11 @@ class StableHlo:
     results: tuple[TensorType, ...]
     changed: tuple[str, ...]
     """The paths of the states that change; their new values follow the results."""
+
+
+def optimised(module: Module, numerics: str = "fast") -> Module:
+    """A lowered module as this emitter takes it."""
+    return optimise(module, numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
 
 
 def emit_stablehlo(module: Module, numerics: str = "fast") -> str:
@@ -211,4 +216,4 @@ def _origin(function: Function, by_kernel: bool) -> str:
     return f"{text}: {KERNELS[function.source].why}" if by_kernel else text
 
 
-__all__ = ["EXPANDED_OPS", "KEPT_OPS", "StableHlo", "emit", "emit_stablehlo"]
+__all__ = ["StableHlo", "emit", "emit_stablehlo", "optimised"]

@@ -308,7 +308,7 @@ class Body:
         refs = [Ref(self.names.fresh(n), t) for n, t in outputs]
         left = f"{', '.join(map(str, refs))} = " if refs else ""
         types = f"{types_text(operands)} -> {types_text(refs)}"
-        self.line(f"{left}call @{name}({', '.join(map(str, operands))}) : {types}")
+        self.line(f"{left}func.call @{name}({', '.join(map(str, operands))}) : {types}")
         return refs
 
     def loop(

@@ -12,12 +12,12 @@ import numpy as np
 
 from linnet.described import block_tree, signature, weights_read
 from linnet.dtypes import DType
-from linnet.emit.stablehlo import EXPANDED_OPS, KEPT_OPS, emit_stablehlo
+from linnet.emit.stablehlo import emit_stablehlo, optimised
 from linnet.inputs import Inputs, declared_inputs, read_inputs
 from linnet.ir.core import Module
 from linnet.ir.instantiate import BlockInstance, bind_entry, entries, find_entry, parameters
 from linnet.ir.lower import lower
-from linnet.ir.passes import NUMERICS, optimise
+from linnet.ir.passes import NUMERICS
 from linnet.jax.arrays import find_device, place, read_tensor, zeros
 from linnet.jax.cache import ExecutableCache, default_folder
 from linnet.jax.executable import Executable
@@ -227,5 +227,4 @@ class XlaModel:
         return found
 
     def _module(self, name: str, given: Inputs, own: Mapping[str, Any]) -> Module:
-        lowered = lower(self.instance, name, own, given.arguments)
-        return optimise(lowered, self.target.numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
+        return optimised(lower(self.instance, name, own, given.arguments), self.target.numerics)

@@ -39,6 +39,9 @@ METHODS: dict[str, Listing] = {
             "linnet-cudagraphs", "Linnet, CUDA graphs", "PyTorch", _TORCH,
             options=(("compile", "cudagraphs"),), needs=("torch",), gpu=True,
         ),
+        Listing(
+            "linnet-xla", "Linnet, XLA", "JAX", f"{_HERE}.linnet_xla:LinnetXla", needs=("jax",)
+        ),
         Listing("llama.cpp", "llama.cpp on the same weights", "engines",
                 f"{_HERE}.llama_cpp:LlamaCpp"),
     )
