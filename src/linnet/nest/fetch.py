@@ -52,14 +52,6 @@ class PathSource:
 WeightSource = HubSource | PackageSource | PathSource
 
 
-def cache_dir() -> Path:
-    """Where Linnet keeps what it fetched: `$LINNET_CACHE`, else the user's cache directory."""
-    if value := os.environ.get("LINNET_CACHE"):
-        return Path(value).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "linnet"
-
-
 def fetch(source: WeightSource) -> Path:
     """The weights' file or directory on this machine, downloaded if need be.
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from linnet import nest
 from linnet.bench.workload import Workload
+from linnet.folders import cache_dir
 from linnet.nest.card import Card
-from linnet.nest.fetch import cache_dir
 
 
 def find_llama_bench() -> Path | None:
