@@ -17,6 +17,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from linnet.folders import cache_dir
+
 
 class FetchError(ValueError):
     """Weights that can't be had; says why and what to do."""
