@@ -38,7 +38,8 @@ def test_every_card_has_a_decoder_s_entries() -> None:
                if program.functions[key].kind == "entry"]  # fmt: skip
     assert entries == [
         "forward", "next_token", "prefill", "decode", "prefill_slots", "prefill_packed",
-        "decode_rows", "generate", "generate_until", "sample",
+        "decode_rows", "decode_first", "prefill_slot", "copy_row", "generate", "generate_until",
+        "sample",
     ]  # fmt: skip
 
 
