@@ -21,7 +21,7 @@ PARAMETERS = {
 ENTRIES = {
     *("forward", "next_token", "prefill", "decode", "prefill_slots", "prefill_packed"),
     *("decode_rows", "generate", "generate_until", "sample"),
-    *("decode_first", "copy_row"),
+    *("decode_first", "prefill_slot", "copy_row"),
 }
 
 
