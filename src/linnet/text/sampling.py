@@ -135,16 +135,31 @@ def top_k_limit(logits: np.ndarray, top_k: np.ndarray) -> np.ndarray:
 def top_p_limit(logits: np.ndarray, limit: np.ndarray, top_p: np.ndarray) -> np.ndarray:
     """The smallest logit among the likeliest that together reach `top_p` (Holtzman et al., 2020).
 
-    Only those from `limit` on count. The token that crosses the line is in.
+    Only those from `limit` on count. The token that crosses the line is in. Each row by itself, so
+    that no sum's rounding depends on its neighbours.
     """
-    count = int((logits >= limit[:, None]).sum(-1).max())
-    rest = logits.shape[-1] - count
-    ranked = -np.sort(-np.partition(logits, rest, -1)[:, rest:] if rest else -logits, -1)
-    share = softmax(np.where(ranked >= limit[:, None], ranked, -np.inf))
-    before = np.cumsum(share, -1) - share
-    last = np.maximum((before < top_p[:, None]).sum(-1) - 1, 0)
-    found = np.take_along_axis(ranked, last[:, None], -1)[:, 0]
-    return np.where(top_p < 1.0, found, -np.inf)
+    found = np.full(len(logits), -np.inf)
+    for row in np.flatnonzero(top_p < 1.0):
+        found[row] = _nucleus(logits[row], limit[row], top_p[row])
+    return found
+
+
+_FEW = 512
+"""Tokens that are looked at first: most often they are enough, and sorting is left out."""
+
+
+def _nucleus(logits: np.ndarray, limit: float, top_p: float) -> float:
+    best = logits.max()
+    total = np.exp(np.where(logits >= limit, logits, -np.inf) - best).sum()
+    for count in (min(_FEW, logits.size), logits.size):
+        top = logits if count == logits.size else np.partition(logits, -count)[-count:]
+        ranked = -np.sort(-top)
+        ranked = ranked[ranked >= limit]
+        share = np.exp(ranked - best) / total
+        reached = np.cumsum(share)
+        if reached[-1] >= top_p:
+            break
+    return ranked[max(int((reached - share < top_p).sum()) - 1, 0)]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -160,69 +175,123 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def draw(logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """One token a row of `[B, V]` by inverting the cumulative distribution at `uniform`, `[B]`."""
-    columns = np.flatnonzero(np.isfinite(logits).any(0))
-    left = logits[:, columns]
-    cumulative = np.cumsum(softmax(left), -1)
-    chosen = (cumulative <= (uniform * cumulative[:, -1])[:, None]).sum(-1)
-    # Rounding can leave the sum just short of 1: the last token that may be drawn at all.
-    last = len(columns) - 1 - np.argmax(np.isfinite(left[:, ::-1]), -1)
-    return columns[np.minimum(chosen, last)]
+    """One token a row of `[B, V]` by inverting the cumulative distribution at `uniform`, `[B]`.
+
+    Each row by itself, over the tokens that may be drawn at all.
+    """
+    tokens = np.empty(len(logits), np.int64)
+    for row, (values, at) in enumerate(zip(logits, uniform, strict=True)):
+        columns = np.flatnonzero(np.isfinite(values))
+        cumulative = np.cumsum(softmax(values[columns]))
+        chosen = int(np.searchsorted(cumulative, at * cumulative[-1], side="right"))
+        # Rounding can leave the sum just short of 1.
+        tokens[row] = columns[min(chosen, len(columns) - 1)]
+    return tokens
 
 
 class Sampler:
-    """Chooses one sequence's tokens, deterministically for a seed."""
+    """Chooses one sequence's tokens, deterministically for a seed.
 
-    def __init__(self, params: SamplingParams, prompt: Sequence[int] = ()):
+    `choice` numbers the answers to one prompt: each draws for itself.
+    """
+
+    def __init__(self, params: SamplingParams, prompt: Sequence[int] = (), choice: int = 0):
         self.params = params
-        self._random = np.random.Generator(np.random.Philox(params.seed))
+        seed = np.random.SeedSequence(params.seed, spawn_key=(choice,)) if choice else params.seed
+        self.random = np.random.Generator(np.random.Philox(seed))
         self._prompt = np.asarray(prompt, np.int64)
-        self._answer: list[int] = []
+        self._counts: np.ndarray | None = None
 
     def choose(self, logits: np.ndarray) -> int:
         """The next token from its logits `[V]`, which becomes part of the history.
 
         Raises `ValueError` where the logits leave nothing to choose: NaN, or all at -inf.
         """
-        params = self.params
-        row = np.asarray(logits, np.float64)[None, :]
-        if params.changes_logits:
-            row = self._adjusted(row)
-        best = row.max()
-        if not np.isfinite(best):
-            raise ValueError(
-                f"the logits' largest is {best}: no token can be chosen (weights or inputs that "
-                "overflow, or a logit_bias that bans every token)"
-            )
-        if params.temperature == 0.0:
-            token = int(np.argmax(row))
-        else:
-            row = filter_logits(
-                # Far from the largest first, so that a tiny temperature can't overflow.
-                (row - best) / params.temperature,
-                np.array([params.top_k]),
-                np.array([params.top_p]),
-                np.array([params.min_p]),
-            )
-            token = int(draw(row, self._random.random(1))[0])
-        self._answer.append(token)
-        return token
+        found = choose_rows(np.asarray(logits)[None, :], [self])[0]
+        if isinstance(found, ValueError):
+            raise found
+        return found
 
-    def _adjusted(self, row: np.ndarray) -> np.ndarray:
-        params, vocab = self.params, row.shape[-1]
-        row = row.copy()
-        for token, bias in params.logit_bias.items():
-            if token >= vocab:
-                raise ValueError(
-                    f"logit_bias names token {token}: the model's vocabulary has {vocab}"
-                )
-            row[0, token] += bias
-        counts = [
-            np.bincount(np.asarray(ids, np.int64), minlength=vocab)[None, :vocab]
-            for ids in (self._prompt, self._answer)
-        ]
-        penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
-        return penalise(row, *counts, *(np.array([[p]]) for p in penalties))
+    def counts(self, vocab: int) -> np.ndarray:
+        """How often each token is in the prompt and in the answer: `[2, V]`."""
+        if self._counts is None:
+            self._counts = np.zeros((2, vocab), np.int64)
+            self._counts[0] = np.bincount(self._prompt, minlength=vocab)[:vocab]
+        return self._counts
+
+    def add(self, token: int, vocab: int) -> None:
+        """Takes a token into the history."""
+        if self.params.changes_logits:
+            self.counts(vocab)[1, token] += 1
+
+
+def choose_rows(logits: np.ndarray, samplers: Sequence[Sampler]) -> list[int | ValueError]:
+    """The next token of each row of `[B, V]`, by its own sampler, for the whole batch at once.
+
+    Rows don't touch each other: each gets what it would alone. A row that leaves nothing to choose
+    gets its error instead.
+    """
+    rows = np.asarray(logits, np.float64)
+    vocab = rows.shape[-1]
+    params = [sampler.params for sampler in samplers]
+    found: list[int | ValueError] = [0] * len(params)
+    changed = [i for i, p in enumerate(params) if p.changes_logits]
+    if changed:
+        rows = rows.copy()
+        for i in changed:
+            if error := _add_bias(rows[i], params[i].logit_bias):
+                found[i] = error
+        counts = np.stack([samplers[i].counts(vocab) for i in changed])
+        names = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+        penalties = (np.array([[getattr(params[i], name)] for i in changed]) for name in names)
+        rows[changed] = penalise(rows[changed], counts[:, 0], counts[:, 1], *penalties)
+    best = rows.max(-1)
+    for i in np.flatnonzero(~np.isfinite(best)):
+        found[i] = ValueError(
+            f"the logits' largest is {best[i]}: no token can be chosen (weights or inputs that "
+            "overflow, or a logit_bias that bans every token)"
+        )
+    able = [i for i, value in enumerate(found) if not isinstance(value, ValueError)]
+    greedy = [i for i in able if params[i].temperature == 0.0]
+    drawn = [i for i in able if params[i].temperature != 0.0]
+    if greedy:
+        for i, token in zip(greedy, rows[greedy].argmax(-1).tolist(), strict=True):
+            found[i] = token
+    if drawn:
+        temperature = np.array([[params[i].temperature] for i in drawn])
+        kept = filter_logits(
+            # Far from the largest first, so that a tiny temperature can't overflow.
+            (rows[drawn] - best[drawn][:, None]) / temperature,
+            np.array([params[i].top_k for i in drawn]),
+            np.array([params[i].top_p for i in drawn]),
+            np.array([params[i].min_p for i in drawn]),
+        )
+        uniform = np.array([samplers[i].random.random() for i in drawn])
+        for i, token in zip(drawn, draw(kept, uniform).tolist(), strict=True):
+            found[i] = token
+    for i in able:
+        samplers[i].add(found[i], vocab)  # type: ignore[arg-type]
+    return found
+
+
+def top_logprobs(logprobs: np.ndarray, count: int) -> list[tuple[int, float]]:
+    """The `count` likeliest tokens of `[V]` and their logprobs, the likeliest first."""
+    if count == 0:
+        return []
+    count = min(count, logprobs.size)
+    top = np.argpartition(logprobs, -count)[-count:]
+    order = np.lexsort((top, -logprobs[top]))
+    return [(int(token), float(logprobs[token])) for token in top[order]]
+
+
+def _add_bias(row: np.ndarray, bias: Mapping[int, float]) -> ValueError | None:
+    for token, added in bias.items():
+        if token >= row.size:
+            return ValueError(
+                f"logit_bias names token {token}: the model's vocabulary has {row.size}"
+            )
+        row[token] += added
+    return None
 
 
 def _is_number(value: object) -> bool:
