@@ -46,7 +46,8 @@ def _errors_shown() -> Iterator[None]:
     except ModuleNotFoundError as error:
         extras = {"torch": "torch", "tokenizers": "text", "safetensors": "weights",
                   "transformers": "bench", "psutil": "bench", "jinja2": "text",
-                  "jax": "jax", "jaxlib": "jax", "flax": "jax"}  # fmt: skip
+                  "jax": "jax", "jaxlib": "jax", "flax": "jax",
+                  "onnx": "onnx", "onnxruntime": "onnx"}  # fmt: skip
         name = (error.name or "").partition(".")[0]
         if name not in extras:
             raise
@@ -266,6 +267,35 @@ def emit_stablehlo(
 
 
 @app.command()
+def emit_onnx(
+    source: SourceArgument,
+    entry: Annotated[str, typer.Option(help="The entry to emit.")] = "forward",
+    bind: BindOption = None,
+    having: HavingOption = None,
+    root: RootOption = None,
+    numerics: NumericsOption = "fast",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file to write: .onnx, or text.")
+    ] = None,
+) -> None:
+    """Print an entry as an ONNX graph, or save it; without its weights."""
+    with _errors_shown():
+        from linnet.emit.onnx import OnnxTarget, optimised
+        from linnet.emit.onnx_proto import checked, text
+        from linnet.emit.source import lowered_entry
+
+        program, root, given = _open(source, root, bind)
+        module = lowered_entry(program, entry, given, root=root, having=having or ())
+        model = checked(optimised(module, numerics), OnnxTarget(numerics=numerics))
+        if output is None:
+            typer.echo(text(model))
+        elif output.suffix == ".onnx":
+            _write(output, model.SerializeToString())
+        else:
+            _write(output, text(model).encode())
+
+
+@app.command()
 def explain(
     source: SourceArgument,
     entry: Annotated[str, typer.Option(help="The entry to explain.")] = "forward",
@@ -274,23 +304,35 @@ def explain(
     root: RootOption = None,
     numerics: NumericsOption = "fast",
     mode: ModeOption = "eager",
+    backend: Annotated[str, typer.Option(help="torch or onnx.")] = "torch",
 ) -> None:
     """Tell which kernel each library op of an entry gets, and why."""
     with _errors_shown():
-        from linnet.emit.source import entry_module, torch_explained
+        from linnet.emit import onnx
+        from linnet.emit.source import entry_module, lowered_entry, torch_explained
 
+        if backend not in ("torch", "onnx"):
+            raise ValueError(f"--backend must be torch or onnx, found {backend!r}")
+        if backend == "onnx" and mode != "eager":
+            raise ValueError("--mode is PyTorch's")
         program, root, given = _open(source, root, bind)
-        module = entry_module(
-            program, entry, given, root=root, having=having or (), numerics=numerics
-        )
-        for row in torch_explained(module, numerics=numerics, mode=mode):
+        if backend == "onnx":
+            lowered = lowered_entry(program, entry, given, root=root, having=having or ())
+            target = onnx.OnnxTarget(numerics=numerics)
+            rows = onnx.explain(onnx.optimised(lowered, numerics), target)
+        else:
+            module = entry_module(
+                program, entry, given, root=root, having=having or (), numerics=numerics
+            )
+            rows = torch_explained(module, numerics=numerics, mode=mode)
+        for row in rows:
             typer.echo(f"{row.calls:4} × {row.op}({row.types})")
             typer.echo(f"       {row.kernel}: {row.why}")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     temporary.replace(path)
 
 
@@ -305,6 +347,7 @@ def run(
     compile: Annotated[str | None, typer.Option(help="no, inductor or cudagraphs.")] = None,
     numerics: Annotated[str | None, typer.Option(help="exact, equivalent or fast.")] = None,
     dtype: Annotated[str, typer.Option(help="f32, f16 or bf16.")] = "f32",
+    quantize: Annotated[str | None, typer.Option(help="int4 or int8: weights in blocks.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights to use instead.")] = None,
     max_seq: Annotated[int, typer.Option(min=1, help="Positions of the cache.")] = 2048,
@@ -327,7 +370,8 @@ def run(
     with _errors_shown():
         if compile not in (None, "no", "inductor", "cudagraphs"):
             raise ValueError(f"--compile must be no, inductor or cudagraphs, found {compile!r}")
-        given = {"compile": False if compile == "no" else compile, "numerics": numerics}
+        given = {"compile": False if compile == "no" else compile, "numerics": numerics,
+                 "quantize": quantize}  # fmt: skip
         given = {name: value for name, value in given.items() if value is not None}
         for name in given.keys() - set(find_backend(backend).options):
             raise ValueError(f"--{name} is nothing that the backend {backend} takes")

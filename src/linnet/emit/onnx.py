@@ -35,6 +35,7 @@ from linnet.emit.onnx_kernels import Call, Chosen, Use, choose, find_facts
 from linnet.emit.onnx_ops import RULES, Context, Operand
 from linnet.emit.onnx_target import OnnxTarget, Part
 from linnet.ir.core import Function, Module, Op, Value
+from linnet.ir.passes import optimise
 
 EXPANDED_OPS = ("std.nn.mlp::swiglu",)
 """Library ops whose bodies this emitter would rather have: `passes.optimise`'s `expand`."""
@@ -106,6 +107,11 @@ class Explained:
     kernel: str
     why: str
     calls: int
+
+
+def optimised(module: Module, numerics: str = "fast") -> Module:
+    """A lowered entry after the passes, as this emitter wants it."""
+    return optimise(module, numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
 
 
 def emit(module: Module, target: OnnxTarget | None = None, *, likeliest: bool = False) -> Emitted:
@@ -452,8 +458,6 @@ def _reads(node: Node) -> set[str]:
 
 
 __all__ = [
-    "EXPANDED_OPS",
-    "KEPT_OPS",
     "Emitted",
     "Explained",
     "OnnxTarget",
@@ -462,4 +466,5 @@ __all__ = [
     "Weight",
     "emit",
     "explain",
+    "optimised",
 ]

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from linnet.dtypes import DType
-from linnet.emit.onnx import Emitted
+from linnet.emit.onnx import Emitted, emit
 from linnet.emit.onnx_graph import Attr, Graph, Node, Tensor
-from linnet.emit.onnx_target import MS, OPSET, Part
+from linnet.emit.onnx_target import MS, OPSET, OnnxTarget, Part
 from linnet.emit.onnx_types import ONNX
+from linnet.ir.core import Module
 
 if TYPE_CHECKING:
     import onnx
@@ -74,6 +75,20 @@ def build(emitted: Emitted, *, location: str = EXTERNAL) -> onnx.ModelProto:
     return model
 
 
+def checked(module: Module, target: OnnxTarget) -> onnx.ModelProto:
+    """A module's model without its weights, checked."""
+    model = build(emit(module, target))
+    check(model)
+    return model
+
+
+def text(model: onnx.ModelProto) -> str:
+    """A model in ONNX's own text form, one node a line."""
+    from onnx import printer
+
+    return printer.to_text(model)
+
+
 def _metadata(emitted: Emitted) -> dict[str, str]:
     states = {s.input: {"path": s.path, "new": s.output} for s in emitted.states}
     requires = [
@@ -98,7 +113,7 @@ def check(model: onnx.ModelProto) -> None:
     for tensor in bare.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             # Its values are not looked at, but their file would be.
-            shape = [dim for dim in tensor.dims]
+            shape = list(tensor.dims)
             value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, shape)
             bare.graph.input.append(value)
     kept = [t for t in bare.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]

@@ -14,15 +14,14 @@ import onnxruntime as ort
 
 from linnet.described import block_tree, signature
 from linnet.dtypes import DType
-from linnet.emit.onnx import EXPANDED_OPS, KEPT_OPS, Emitted, OnnxTarget, emit
+from linnet.emit.onnx import Emitted, OnnxTarget, emit, optimised
 from linnet.emit.onnx_graph import Tensor
-from linnet.emit.onnx_proto import build, initializers
+from linnet.emit.onnx_proto import build, initializers, text
 from linnet.emit.onnx_types import ONNX
 from linnet.inputs import Inputs, declared_inputs, read_inputs
 from linnet.ir.core import Module
 from linnet.ir.instantiate import BlockInstance, bind_entry, entries, find_entry
 from linnet.ir.lower import lower
-from linnet.ir.passes import optimise
 from linnet.loading import Source, begin
 from linnet.onnx.inputs import Given, read_tensor
 from linnet.onnx.options import check_quantise, read_options
@@ -267,9 +266,7 @@ class OnnxModel:
 
     def generated_source(self, entry: str, **generics: int) -> str:
         """The graph of an entry as text: for generics given by name, or as it was last run."""
-        import onnx
-
-        return onnx.printer.to_text(build(self.bound(entry, generics).emitted))
+        return text(build(self.bound(entry, generics).emitted))
 
     def to_numpy(self, value: ort.OrtValue) -> np.ndarray:
         """A result on the host, floats as f32."""
@@ -303,8 +300,7 @@ class OnnxModel:
         if form not in self._by_form:
             started = time.perf_counter()
             lowered = lower(self.instance, name, own, given.arguments)
-            numerics = self.target.numerics
-            module = optimise(lowered, numerics, expand=EXPANDED_OPS, keep=KEPT_OPS)
+            module = optimised(lowered, self.target.numerics)
             emitted = emit(module, self.target, likeliest=True)
             self._by_form[form] = BoundEntry(
                 module,
