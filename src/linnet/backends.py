@@ -44,6 +44,13 @@ BACKENDS: dict[str, Backend] = {
     "onnx": Backend(
         "ONNX on ONNX Runtime", "linnet.onnx:load", ("numerics", "quantize"), "linnet-onnx"
     ),
+    "jax": Backend(
+        "generated JAX, compiled by XLA",
+        "linnet.jax:load_source",
+        ("numerics",),
+        "linnet-jax",
+        prefill_lengths=(512, 128, 32, 8),
+    ),
 }
 
 

@@ -135,7 +135,40 @@ def _fits(use: Use) -> bool:
     return use.dim("N") <= use.dim("S")
 
 
+def _one_row(use: Use) -> bool:
+    rows = use.function.inputs[use.function.arguments.index("x")].type
+    return rows.size == rows.shape[-1] and use.dtype != DType.F64
+
+
+def _linear_row(use: Use) -> str:
+    bias = ", {bias}" if "bias" in use.function.arguments else ""
+    return f"linear_row({{x}}, {{weight}}{bias})"
+
+
+def _over_cache(places: str) -> tuple[Kernel, ...]:
+    return (
+        Kernel(
+            "cached_attention",
+            "equivalent",
+            "reads the part of the cache that is filled",
+            f"cached_attention({{query}}, {{key}}, {{value}}, {{scale}}, {places})",
+            lambda use: use.dtype != DType.F64,
+        ),
+    )
+
+
 KERNELS: dict[str, tuple[Kernel, ...]] = {
+    "std.nn.linear::linear": (
+        Kernel(
+            "linear_row",
+            "equivalent",
+            "one row: XLA reads the weight as it lies, and does not for a row times a matrix",
+            _linear_row,
+            _one_row,
+        ),
+    ),
+    "std.nn.attention::cached_attention": _over_cache("{at} + jnp.arange({Q}, dtype=jnp.int32)"),
+    "std.nn.attention::cached_attention_rows": _over_cache("{at}[:, None, None, None]"),
     "std.nn.activations::relu": (Kernel("jax.nn.relu", "exact", "the same", "jax.nn.relu({x})"),),
     "std.nn.activations::sigmoid": _unary("jax.nn.sigmoid", "jax.nn.sigmoid({x})"),
     "std.nn.activations::silu": _unary("jax.nn.silu", "jax.nn.silu({x})"),

@@ -23,6 +23,51 @@ def remainder(a, b):
     return jnp.where(b == 0, 0, lax.rem(a, jnp.where(b == 0, 1, b)))
 
 
+def linear_row(x, weight, bias=None):
+    """A linear layer of one row, as a matrix times a vector: XLA reads the weight as it lies."""
+    product = jnp.matmul(weight, x.reshape(-1), preferred_element_type=jnp.float32)
+    if bias is not None:
+        product = product + bias.astype(jnp.float32)
+    return product.astype(x.dtype).reshape(*x.shape[:-1], -1)
+
+
+def attend(query, key, value, scale, seen):
+    """Attention, `seen` telling which keys each query sees, for groups of heads with one key head.
+    Few queries stand on the right, so that the keys are read as they lie."""
+    batch, heads, queries, width = query.shape
+    groups, keys = key.shape[1:3]
+    rows = query.reshape(batch, groups, -1, width)
+    if rows.shape[2] < width:
+        scores = jnp.matmul(key, rows.mT, preferred_element_type=jnp.float32).mT
+    else:
+        scores = jnp.matmul(rows, key.mT, preferred_element_type=jnp.float32)
+    scores = scores.reshape(batch, groups, heads // groups, queries, keys) * scale
+    share = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1).astype(query.dtype)
+    share = share.reshape(batch, groups, -1, keys)
+    mixed = jnp.matmul(share, value, preferred_element_type=jnp.float32)
+    return mixed.astype(query.dtype).reshape(query.shape)
+
+
+def cached_attention(query, key, value, scale, places):
+    """Attention over a cache that each query sees up to its own place. Of a few sizes, the smallest
+    is read that holds all places; each size is a branch, which also keeps XLA from computing the
+    update of the cache again where it is read, on a copy."""
+    queries, extent = query.shape[2], key.shape[2]
+    sizes = [n for n in (extent // 8, extent // 4) if n >= max(128, queries)]
+    if 1 < queries < extent:
+        sizes.append(queries)
+    sizes = sorted({*(sizes or [max(extent // 2, 1)]), extent})
+
+    def over(size):
+        seen = jnp.arange(size, dtype=jnp.int32) <= places[..., None]
+        return lambda: attend(query, key[:, :, :size], value[:, :, :size], scale, seen)
+
+    which = sum((places.max() >= size).astype(jnp.int32) for size in sizes[:-1])
+    # A query before the cache sees no key: it gets the mean of all values.
+    which = jnp.where(places.min() < 0, len(sizes) - 1, which)
+    return lax.switch(which, [over(size) for size in sizes])
+
+
 def write_span(cache, value, at):
     """Writes positions from `at` on, as far as they are in the cache."""
     length = value.shape[2]

@@ -215,7 +215,7 @@ def attributes(module: Module) -> dict[str, str]:
 # --- functions ------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Function:
     """An entry as a function without side effects, for `jax.jit`, `jax.grad` and the like.
 
