@@ -47,7 +47,9 @@ def _errors_shown() -> Iterator[None]:
         extras = {"torch": "torch", "tokenizers": "text", "safetensors": "weights",
                   "transformers": "bench", "psutil": "bench", "jinja2": "text",
                   "jax": "jax", "jaxlib": "jax", "flax": "jax",
-                  "onnx": "onnx", "onnxruntime": "onnx"}  # fmt: skip
+                  "onnx": "onnx", "onnxruntime": "onnx",
+                  "fastapi": "serve", "uvicorn": "serve", "prometheus_client": "serve",
+                  "starlette": "serve", "llguidance": "serve"}  # fmt: skip
         name = (error.name or "").partition(".")[0]
         if name not in extras:
             raise
@@ -368,18 +370,9 @@ def run(
     from linnet.text.sampling import SamplingParams
 
     with _errors_shown():
-        if compile not in (None, "no", "inductor", "cudagraphs"):
-            raise ValueError(f"--compile must be no, inductor or cudagraphs, found {compile!r}")
-        given = {"compile": False if compile == "no" else compile, "numerics": numerics,
-                 "quantize": quantize}  # fmt: skip
-        given = {name: value for name, value in given.items() if value is not None}
-        for name in given.keys() - set(find_backend(backend).options):
-            raise ValueError(f"--{name} is nothing that the backend {backend} takes")
+        options = _backend_options(backend, compile, numerics, quantize, dtype, device)
         text = prompt if prompt is not None else sys.stdin.read()
         params = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, seed=seed)
-        options: dict[str, Any] = {**given, "dtype": dtype}
-        if device is not None:
-            options["device"] = device
         from linnet.conversation import converse
 
         converse(
@@ -395,6 +388,78 @@ def run(
             raw=raw,
             compare=compare,
         )
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Argument(help="A model of the registry, or a card's directory.")],
+    backend: Annotated[str, typer.Option(help=f"{', '.join(BACKENDS)}.")] = "torch",
+    compile: Annotated[str | None, typer.Option(help="no, inductor or cudagraphs.")] = None,
+    numerics: Annotated[str | None, typer.Option(help="exact, equivalent or fast.")] = None,
+    dtype: Annotated[str, typer.Option(help="f32, f16 or bf16.")] = "f32",
+    quantize: Annotated[str | None, typer.Option(help="int4 or int8: weights in blocks.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Weights to use instead.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Requests that run at once.")] = 16,
+    max_seq: Annotated[int, typer.Option(min=1, help="Tokens of a request, all in all.")] = 2048,
+    budget: Annotated[int, typer.Option(min=1, help="Prompt tokens a step takes in.")] = 256,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait.")] = 256,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any.")] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="LINNET_API_KEY", help="The key that clients must give.")
+    ] = None,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20,
+    deadline: Annotated[float, typer.Option(min=0, help="Seconds of a request.")] = 600.0,
+    drain: Annotated[float, typer.Option(min=0, help="Seconds to finish in when ended.")] = 30.0,
+    warmup: Annotated[
+        bool, typer.Option(help="Compile every size before the first request.")
+    ] = True,
+) -> None:
+    """Serve a model to OpenAI's clients."""
+    with _errors_shown():
+        options = _backend_options(backend, compile, numerics, quantize, dtype, device)
+        from linnet.serve.command import serve
+        from linnet.serve.server import Limits
+
+        serve(
+            model,
+            backend=backend,
+            options=options,
+            weights=weights,
+            rows=rows,
+            max_seq=max_seq,
+            budget=budget,
+            queue=queue,
+            host=host,
+            port=port,
+            api_key=api_key,
+            limits=Limits(body=max_body, deadline_s=deadline),
+            drain_s=drain,
+            warm=warmup,
+        )
+
+
+def _backend_options(
+    backend: str,
+    compile: str | None,
+    numerics: str | None,
+    quantize: str | None,
+    dtype: str,
+    device: str | None,
+) -> dict[str, Any]:
+    """What a backend's `load` is given. Raises `ValueError` for what it doesn't take."""
+    if compile not in (None, "no", "inductor", "cudagraphs"):
+        raise ValueError(f"--compile must be no, inductor or cudagraphs, found {compile!r}")
+    given = {
+        "compile": False if compile == "no" else compile,
+        "numerics": numerics,
+        "quantize": quantize,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given.keys() - set(find_backend(backend).options):
+        raise ValueError(f"--{name} is nothing that the backend {backend} takes")
+    return {**given, "dtype": dtype, **({} if device is None else {"device": device})}
 
 
 @app.command()

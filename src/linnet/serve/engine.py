@@ -2,8 +2,8 @@
 
 A step is at most one budget of prompt tokens and one token for every running request. Prompts wait
 first come, first served; one joins as soon as a row is free. New prompts are packed end to end into
-one pass (`prefill_packed`); what comes behind tokens that a row holds already, the rest of a long
-prompt or of one whose beginning was in the cache, goes through `prefill_slot`. Running requests
+one pass (`prefill_packed`); one alone, and what comes behind tokens that a row holds already, the
+rest of a long prompt or of one whose beginning was in the cache, go through `prefill_slot`. Running requests
 take a step together (`decode_first`), over the fewest rows of the compiled sizes.
 
 The engine knows a `Runtime` and no framework. One thread uses it; `cancel` may come from any.
@@ -113,8 +113,9 @@ class Engine:
         completion = Completion(
             request, next(self._ids), [Choice() for _ in range(request.n)], time.perf_counter()
         )
-        for index in range(request.n):
-            self._waiting.append(Sequenced(completion, index, self.tokenizer, self.max_seq))
+        self._waiting.extend(
+            [Sequenced(completion, i, self.tokenizer, self.max_seq) for i in range(request.n)]
+        )
         return completion
 
     def check(self, request: Request) -> None:
@@ -172,8 +173,7 @@ class Engine:
         started = time.perf_counter()
         nowhere = Part(-1, 0, [0])
         for size in self._prompt_sizes:
-            for ends in {1, len(self.rows.rows)}:
-                self._call("prefill_packed", pack([nowhere], (size,), ends))
+            self._call("prefill_packed", pack([nowhere], (size,), len(self.rows.rows)))
             self._call("prefill_slot", [np.zeros((1, size), np.int32), 0, 0, 0])
         for size in self._row_sizes:
             zeros, none = np.zeros(size, np.int32), np.full(size, -1, np.int32)
@@ -222,9 +222,11 @@ class Engine:
                 break  # It begins the next pass, where all of it may fit.
             part = Part(sequence.row.index, filled, prompt[filled : filled + room])
             (alone if filled else packed).append((sequence, part))
+        if len(packed) == 1:  # Its attention needs no mask, and it wants one row of logits only.
+            alone, packed = packed + alone, []
         if packed:
-            ends = 1 if len(packed) == 1 else len(self.rows.rows)
-            given = pack([part for _, part in packed], self._prompt_sizes, ends)
+            parts = [part for _, part in packed]
+            given = pack(parts, self._prompt_sizes, len(self.rows.rows))
             self._take_in(packed, "prefill_packed", given)
         for item in alone:
             held = item[0].row.held if item[0].row is not None else ()

@@ -20,14 +20,10 @@ def row_sizes(rows: int) -> tuple[int, ...]:
 
 
 def prompt_sizes(budget: int) -> tuple[int, ...]:
-    """How many tokens a prefill pass runs for: multiples of 16, from 64 on each at most a quarter
-    more than the one before, and the budget."""
-    sizes, size = [], 16
-    while size < budget:
-        sizes.append(size)
-        step = max(1 << (size.bit_length() - 1), 32) // 4
-        size = -(-(size + step) // 16) * 16
-    return (*sizes, budget)
+    """How many tokens a prefill pass runs for: 16, 32, 64, 96, 128, 192, 256, 384, … and the
+    budget. Each has to be compiled; between two, at most a third is padding."""
+    steps = (16, 32, *(size for i in range(6, 31) for size in (1 << i, 3 << (i - 1))))
+    return (*(size for size in steps if size < budget), budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,8 @@ class Part:
 
 
 def pack(parts: Sequence[Part], sizes: Sequence[int], ends: int) -> list[np.ndarray]:
-    """The inputs of `prefill_packed`: prompts end to end, one padding behind all of them.
+    """The inputs of `prefill_packed`: prompts from their starts, end to end, one padding behind all
+    of them.
 
     `ends` is how many logits the pass gives; those beyond the parts' repeat the first's.
     """
