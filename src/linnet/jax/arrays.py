@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from linnet.dtypes import DType
+from linnet.jax.executable import Device
 from linnet.weights.floats import NUMPY as HOST
 
 NUMPY: dict[DType, np.dtype] = {**HOST, DType.BF16: np.dtype(ml_dtypes.bfloat16)}
@@ -20,7 +21,7 @@ NUMPY: dict[DType, np.dtype] = {**HOST, DType.BF16: np.dtype(ml_dtypes.bfloat16)
 _DTYPES = {dtype: name for name, dtype in NUMPY.items()}
 
 
-def find_device(device: str | jax.Device | None) -> jax.Device:
+def find_device(device: str | Device | None) -> Device:
     """`cpu`, `cuda`, `cuda:1`, a device of JAX's, or `None` for the one that JAX would choose.
 
     Raises `ValueError` where there is none.
@@ -39,13 +40,13 @@ def find_device(device: str | jax.Device | None) -> jax.Device:
     return found[int(number or 0)]
 
 
-def place(array: np.ndarray, device: jax.Device) -> jax.Array:
+def place(array: np.ndarray, device: Device) -> jax.Array:
     """An array on a device. On a CPU it shares the memory of one that is aligned to 64 bytes."""
     with jax.enable_x64(True):
         return jax.device_put(array, device)
 
 
-def zeros(shape: tuple[int, ...], dtype: DType, device: jax.Device) -> jax.Array:
+def zeros(shape: tuple[int, ...], dtype: DType, device: Device) -> jax.Array:
     """Zeros in memory of the device's own, which a program may be given to write in."""
     with jax.enable_x64(True):
         return jax.numpy.zeros(shape, NUMPY[dtype], device=device)

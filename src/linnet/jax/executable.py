@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
-from jaxlib import _jax, xla_client
+from jaxlib import xla_client
 
 Array = Any
 """A `jax.Array`."""
+Device = Any
+"""A `jax.Device`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Executable:
         return "\n".join(module.to_string() for module in self._loaded.hlo_modules())
 
 
-def compile_text(text: str, device: jax.Device, flags: dict[str, bool]) -> Executable:
+def compile_text(text: str, device: Device, flags: dict[str, bool]) -> Executable:
     """Compiles a module for a device. Raises `ValueError` for text that is no valid program."""
     client = device.client
     try:
@@ -73,7 +75,7 @@ def compile_text(text: str, device: jax.Device, flags: dict[str, bool]) -> Execu
     return Executable(loaded, client)
 
 
-def load_serialized(data: bytes, device: jax.Device, flags: dict[str, bool]) -> Executable:
+def load_serialized(data: bytes, device: Device, flags: dict[str, bool]) -> Executable:
     """What `serialized` gave, on a device of the same kind.
 
     Only for data that this user's own process wrote: it holds machine code.
@@ -83,18 +85,18 @@ def load_serialized(data: bytes, device: jax.Device, flags: dict[str, bool]) -> 
     return Executable(loaded, client)
 
 
-def platform(device: jax.Device) -> str:
+def platform(device: Device) -> str:
     """What an executable's code depends on beside its program: JAX, XLA and the device's kind."""
     client = device.client
-    versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+    versions = f"jax {jax.__version__}, jaxlib {version('jaxlib')}"
     return f"{versions}, {client.platform} {client.platform_version}, {device.device_kind}"
 
 
-def _devices(device: jax.Device) -> Any:
-    return _jax.DeviceList((device,))
+def _devices(device: Device) -> Any:
+    return xla_client.DeviceList((device,))
 
 
-def _options(device: jax.Device, flags: dict[str, bool]) -> Any:
+def _options(device: Device, flags: dict[str, bool]) -> Any:
     options = xla_client.CompileOptions()
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
     options.env_option_overrides = list(flags.items())

@@ -20,7 +20,7 @@ from linnet.ir.lower import lower
 from linnet.ir.passes import NUMERICS
 from linnet.jax.arrays import find_device, place, read_tensor, zeros
 from linnet.jax.cache import ExecutableCache, default_folder
-from linnet.jax.executable import Executable
+from linnet.jax.executable import Device, Executable
 from linnet.jax.program import BoundEntry, Derived, Target, bind
 from linnet.jax.weights import Weights
 from linnet.loading import Source, begin
@@ -36,7 +36,7 @@ def load(
     weights: Any = None,
     bindings: str | Path | Mapping[str, object] | Bindings | None = None,
     dtype: DType | str | None = None,
-    device: str | jax.Device | None = None,
+    device: str | Device | None = None,
     numerics: str = "fast",
     cache: bool | str | Path = True,
 ) -> XlaModel:
@@ -88,7 +88,7 @@ class XlaModel:
         self._entries = entries(instance)
         self._bound: dict[object, BoundEntry] = {}
         self._by_form: dict[object, BoundEntry] = {}
-        self._argmax = jax.jit(lambda logits: jax.numpy.argmax(logits, -1))
+        self._argmax = jax.jit(likeliest)
         self.reset_state()
 
     # What it is.
@@ -228,3 +228,12 @@ class XlaModel:
 
     def _module(self, name: str, given: Inputs, own: Mapping[str, Any]) -> Module:
         return optimised(lower(self.instance, name, own, given.arguments), self.target.numerics)
+
+
+def likeliest(logits: jax.Array) -> jax.Array:
+    """The first position of each row's largest value; NaN counts as the largest. In two plain
+    reductions, since XLA's own for both at once takes four times as long on a CPU."""
+    top = jax.numpy.max(logits, -1, keepdims=True)
+    found = (logits == top) | (logits != logits)
+    positions = jax.lax.broadcasted_iota("int32", logits.shape, logits.ndim - 1)
+    return jax.numpy.min(jax.numpy.where(found, positions, logits.shape[-1]), -1)

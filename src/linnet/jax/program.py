@@ -14,7 +14,7 @@ from linnet.ir.dce import dce
 from linnet.ir.join import is_joined
 from linnet.ir.keys import result_keys
 from linnet.jax.cache import ExecutableCache, cache_key
-from linnet.jax.executable import Executable, compile_text, load_serialized, platform
+from linnet.jax.executable import Device, Executable, compile_text, load_serialized, platform
 from linnet.jax.weights import Weights
 
 
@@ -22,7 +22,7 @@ from linnet.jax.weights import Weights
 class Target:
     """Where programs run, and how far numbers may stray from the source's own."""
 
-    device: jax.Device
+    device: Device
     numerics: str
     cache: ExecutableCache | None
 

@@ -17,13 +17,14 @@ from linnet.dtypes import DType
 from linnet.ir.instantiate import ParameterSpec
 from linnet.ir.join import sibling_weights
 from linnet.jax.arrays import NUMPY, aligned, place
+from linnet.jax.executable import Device
 from linnet.weights.floats import NUMPY as HOST
 
 
 class Weights:
     """A model's parameters and buffers, by path."""
 
-    def __init__(self, specs: Sequence[ParameterSpec], device: jax.Device):
+    def __init__(self, specs: Sequence[ParameterSpec], device: Device):
         self.specs = {spec.path: spec for spec in specs if spec.kind != "state"}
         self.device = device
         self._host: dict[str, np.ndarray] = {}

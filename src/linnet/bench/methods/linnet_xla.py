@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from linnet.nest.card import Card
 
 
 class LinnetXla:
+    backend = "xla"
+
     def __init__(self, dtype: str = "", numerics: str = "fast"):
         self._numerics = numerics
         self._dtype = dtype
@@ -27,7 +30,7 @@ class LinnetXla:
             options |= {"weights": random_weight, "bindings": None}
         self._model: Any = nest.load(
             card,
-            backend="xla",
+            backend=self.backend,
             generics={"MaxSeq": workload.cache, "Batch": 1},
             dtype=DType(self._dtype or workload.dtype),
             numerics=self._numerics,
@@ -65,13 +68,6 @@ class LinnetXla:
         return self._model.weight_bytes
 
     def versions(self) -> dict[str, str]:
-        import jax
-        import jaxlib
-
         import linnet
 
-        return {
-            "linnet": linnet.__version__,
-            "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
-        }
+        return {"linnet": linnet.__version__, "jax": version("jax"), "jaxlib": version("jaxlib")}
