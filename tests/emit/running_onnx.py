@@ -62,9 +62,7 @@ class Outcome:
                 found = found if state.in_place else empty(state.type, "cpu")
                 memory[state.output] = found
             self.memory[state.path] = found, state.type.dtype
-        given = [
-            value(x, v.type) for x, v in zip(inputs, module.main.inputs, strict=True)
-        ]
+        given = [value(x, v.type) for x, v in zip(inputs, module.main.inputs, strict=True)]
         self.results = session.run(given, memory, self.emitted.results)
         self.found = [
             _checked(x, v) for x, v in zip(self.results, module.main.results, strict=True)

@@ -443,9 +443,7 @@ def in_place(graph: Graph, old: str, new: str) -> bool:
             if node is not None and id(node) not in before:
                 before.add(id(node))
                 open_.append(node)
-    return all(
-        id(node) in before or node is writer for node in graph.nodes if old in _reads(node)
-    )
+    return all(id(node) in before or node is writer for node in graph.nodes if old in _reads(node))
 
 
 def _reads(node: Node) -> set[str]:

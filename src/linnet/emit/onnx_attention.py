@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from linnet.dtypes import DType
 from linnet.emit.bodies import Step
@@ -21,7 +20,7 @@ from linnet.emit.onnx_kernels import KERNELS as PLAIN
 from linnet.emit.onnx_kernels import Call, Facts, Kernel, Use
 from linnet.emit.onnx_ops import Context, Operand, positions
 from linnet.emit.onnx_target import MS
-from linnet.ir.core import Function, Op, TensorType, Value
+from linnet.ir.core import Op, TensorType, Value
 
 _ROPE = ("std.nn.rope::rope", "std.nn.rope::rope_rows")
 _SAME = ("cast", "neg", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "abs")
@@ -117,9 +116,7 @@ def _filled(call: Call, at: Value, queries: int) -> list[str]:
     return [last, context.one("Add", [longest, context.scalar(1, DType.I32)])]
 
 
-def _queries_and_keys(
-    call: Call, key: Step, value: Step, at: Value
-) -> tuple[list[str], list[str]]:
+def _queries_and_keys(call: Call, key: Step, value: Step, at: Value) -> tuple[list[str], list[str]]:
     """Queries, keys and values as `[rows, positions, heads · depth]`, before their rotation where
     the operator can do that; then the tables to rotate by. All three in one where they come from
     one projection."""
@@ -283,10 +280,13 @@ def _rope(call: Call) -> Operand:
         halves = [_first_half(context, t, TensorType((rows, count, depth), dtype)) for t in tables]
         return call.rounded(context.one("RotaryEmbedding", [x, *halves]))
     parts = [
-        context.sliced(x, [3], [start], [stop]) for start, stop in ((depth // 2, depth), (0, depth // 2))
+        context.sliced(x, [3], [start], [stop])
+        for start, stop in ((depth // 2, depth), (0, depth // 2))
     ]
     turned = context.one("Concat", [context.one("Neg", parts[:1]), parts[1]], axis=3)
-    cosine, sine = (context.shaped(t, (rows, count, depth), (rows, 1, count, depth)) for t in tables)
+    cosine, sine = (
+        context.shaped(t, (rows, count, depth), (rows, 1, count, depth)) for t in tables
+    )
     sides = [context.one("Mul", pair) for pair in ([x, cosine], [turned, sine])]
     return call.rounded(context.one("Add", sides))
 
@@ -322,7 +322,9 @@ def _over_filled(call: Call) -> Operand:
     one, all_ = (context.scalar(n, DType.I64) for n in (1, size))
     count = context.one("Add", [last, context.scalar(queries, DType.I64)])
     count = context.one("Clip", [count, one, all_])
-    seen = context.one("Where", [context.one("Less", [first, context.scalar(0, DType.I64)]), all_, count])
+    seen = context.one(
+        "Where", [context.one("Less", [first, context.scalar(0, DType.I64)]), all_, count]
+    )
     bound = context.shaped(seen, (), (1,))
     zero, axis = context.builder.integers([0]), context.builder.integers([2])
     key, value = (
@@ -495,10 +497,14 @@ def _points(call: Call, row: str, place: str, lead: tuple[int, int]) -> Operand:
     context, use = call.context, call.use
     rows, heads, size, depth = use.result.shape
     count = lead[0] * lead[1]
-    row, place = (context.one("Reshape", [x, context.builder.integers([count])]) for x in (row, place))
+    row, place = (
+        context.one("Reshape", [x, context.builder.integers([count])]) for x in (row, place)
+    )
     zero, rows_, size_ = (context.scalar(n, DType.I64) for n in (0, rows, size))
     inside = [
-        context.one("And", [context.one("GreaterOrEqual", [x, zero]), context.one("Less", [x, end])])
+        context.one(
+            "And", [context.one("GreaterOrEqual", [x, zero]), context.one("Less", [x, end])]
+        )
         for x, end in ((row, rows_), (place, size_))
     ]
     valid = context.one("And", inside)

@@ -306,7 +306,9 @@ def _nibbles(context: Context, x: str) -> str:
     low = context.one("BitwiseAnd", [x, context.scalar(15, DType.U8)])
     high = context.one("BitShift", [x, context.scalar(4, DType.U8)], direction="RIGHT")
     last = context.builder.integers([-1])
-    return context.one("Concat", [context.one("Unsqueeze", [p, last]) for p in (low, high)], axis=-1)
+    return context.one(
+        "Concat", [context.one("Unsqueeze", [p, last]) for p in (low, high)], axis=-1
+    )
 
 
 # --- norms and elementwise ------------------------------------------------------------------

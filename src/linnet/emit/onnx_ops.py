@@ -104,9 +104,7 @@ class Context:
             return self.cast(self.builder.constant([value], (), DType.F32), DType.F32, dtype)
         return self.builder.constant([value], (), dtype)
 
-    def computed(
-        self, op: str, names: Sequence[str], dtype: DType, name: str = "", **attrs
-    ) -> str:
+    def computed(self, op: str, names: Sequence[str], dtype: DType, name: str = "", **attrs) -> str:
         """An elementwise operator on operands of one dtype, with the result in that dtype."""
         wide = self.wide(op, dtype)
         found = self.one(op, [self.cast(n, dtype, wide) for n in names], name, **attrs)
@@ -524,7 +522,9 @@ def _exact(
     if name == "sum":
         wide = context.wide("MatMul", dtype)
         ones = context.builder.constant([1] * count, (count,), wide)
-        found = context.cast(context.one("MatMul", [context.cast(x, dtype, wide), ones]), wide, dtype)
+        found = context.cast(
+            context.one("MatMul", [context.cast(x, dtype, wide), ones]), wide, dtype
+        )
         return context.shaped(found, (math.prod(kept),), kept)
     while count > 1:
         half = count // 2

@@ -67,7 +67,9 @@ def check_quantise(quantize: str | None, symmetric: bool) -> None:
 
 def physical_cores() -> int:
     """The cores that this process may use, each once: two threads on one core share its
-    arithmetic."""
+    arithmetic. `OMP_NUM_THREADS` says otherwise."""
+    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        return max(int(os.environ["OMP_NUM_THREADS"]), 1)
     allowed = (
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     )

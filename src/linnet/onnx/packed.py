@@ -127,8 +127,8 @@ def _inverse(scales: np.ndarray) -> np.ndarray:
 
 def _half(stored: np.ndarray, at: int) -> np.ndarray:
     """The f16 at a byte of every block, as f32."""
-    return np.ascontiguousarray(stored[:, :, at : at + 2]).view(np.float16)[:, :, 0].astype(
-        np.float32
+    return (
+        np.ascontiguousarray(stored[:, :, at : at + 2]).view(np.float16)[:, :, 0].astype(np.float32)
     )
 
 

@@ -167,9 +167,7 @@ class Session:
         return [ort.OrtValue(found[self._order.index(name)]) for name in outputs]
 
 
-def _open(
-    model: bytes, values: Mapping[str, ort.OrtValue], options: Options, packs: bool
-) -> Any:
+def _open(model: bytes, values: Mapping[str, ort.OrtValue], options: Options, packs: bool) -> Any:
     """A session on a serialised model whose external initializers are values in memory."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads

@@ -94,7 +94,9 @@ class Weights:
             arrays = [p.arrays.get(name) for p, name in zip(siblings, names, strict=True)]
             parts = [array for array in arrays if array is not None]
             if len(parts) < len(arrays) or len({part.shape[1:] for part in parts}) > 1:
-                self._blocks.update((n, a) for n, a in zip(names, arrays, strict=True) if a is not None)
+                self._blocks.update(
+                    (n, a) for n, a in zip(names, arrays, strict=True) if a is not None
+                )
                 continue
             buffer = np.concatenate([part.reshape(-1) for part in parts])
             at = 0
