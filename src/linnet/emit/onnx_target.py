@@ -1,4 +1,4 @@
-"""What ONNX is generated for: which provider runs it, which operators may be used, what is packed."""
+"""What ONNX is generated for: who runs it, which operators it may use, which weights are packed."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A value is `(q - zero) · scale + offset`, with q unsigned; `zero` is the middle (8 or 128) unless a
 block has its own. GGUF's Q4_0, Q4_1 and Q8_0 blocks are of that form and are carried over: their
-integers and scales stay what they are. Q4_1's `q · scale + least` has the offset `least + 8 · scale`
-here, which f32 holds exactly for all but absurd scales. Other weights are rounded, by the ways of
+integers and scales stay what they are. Q4_1's `q · scale + least` gets the offset `least +
+8 · scale`, which f32 holds exactly for all but absurd scales. Others are rounded, by the ways of
 ggml's reference quantiser: symmetric, so that the value furthest from 0 is met exactly by 4 bits;
 asymmetric from the least to the largest value, with a zero point among them.
 

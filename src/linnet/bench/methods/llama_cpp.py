@@ -30,7 +30,13 @@ def find_llama_bench() -> Path | None:
 
 
 class LlamaCpp:
+    """`form` is what matrices are in: the workload's dtype unless given, `stored` for what the
+    card's file has, or `q8_0`."""
+
     compile_s = 0.0
+
+    def __init__(self, form: str = ""):
+        self._form = form
 
     def prepare(self, card: Card, workload: Workload) -> None:
         if workload.weights == "random":
@@ -41,7 +47,8 @@ class LlamaCpp:
         if weights.suffix != ".gguf":
             raise ValueError(f"llama.cpp needs a GGUF, {card.name} has {weights.name}")
         self._binary, self._workload = binary, workload
-        self._model = _converted(weights, workload.dtype)
+        form = self._form or workload.dtype
+        self._model = weights if form == "stored" else _converted(weights, form)
 
     def samples(self) -> dict[str, list[float]]:
         load, runs = self._workload, self._workload.runs
@@ -88,7 +95,7 @@ def _libraries(folder: Path) -> Path:
 
 
 def _converted(source: Path, dtype: str) -> Path:
-    """The same file with its matrices in f32, f16 or bf16, kept in the cache."""
+    """The same file with its matrices in f32, f16, bf16 or q8_0, kept in the cache."""
     import gguf
     import numpy as np
 
@@ -111,6 +118,7 @@ def _converted(source: Path, dtype: str) -> Path:
         "f32": (gguf.GGMLQuantizationType.F32, 0),
         "f16": (gguf.GGMLQuantizationType.F16, 1),
         "bf16": (gguf.GGMLQuantizationType.BF16, 32),
+        "q8_0": (gguf.GGMLQuantizationType.Q8_0, 7),
     }
     kind, file_type = types[dtype]
     writer.add_file_type(file_type)
