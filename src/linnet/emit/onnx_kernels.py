@@ -247,8 +247,8 @@ def _packed(call: Call, x: str, part: Part, shape: tuple[int, ...]) -> str:
         blocks = (*given[:-1], part.columns // 32)
         split = context.shaped(x, given, (*blocks, 32))
         sums = context.one("ReduceSum", [split, context.builder.integers([-1])], keepdims=0)
-        offset = context.one("FusedMatMul", [sums, f"{part.name}.offsets"], domain=MS, transB=1)
-        found = context.one("Add", [found, call.typed(offset, shape, dtype)])
+        offset = context.one("MatMul", [sums, f"{part.name}.offsets"])
+        found = context.one("Add", [found, offset])
     return found
 
 
@@ -295,7 +295,10 @@ def _unpacked(call: Call, index: str, part: Part) -> str:
     scales = context.one("Reshape", [rows("scales"), context.builder.integers((*blocks, 1))])
     values = context.one("Mul", [context.one("Sub", [values, zero]), scales])
     if part.offsets:
-        offsets = context.one("Reshape", [rows("offsets"), context.builder.integers((*blocks, 1))])
+        columns = context.one("Gather", [f"{part.name}.offsets", index], axis=1)
+        rank = len(lead)
+        offsets = context.one("Transpose", [columns], perm=(*range(1, rank + 1), 0))
+        offsets = context.one("Reshape", [offsets, context.builder.integers((*blocks, 1))])
         values = context.one("Add", [values, offsets])
     values = context.shaped(values, (*blocks, 32), call.use.result.shape)
     return context.cast(values, DType.F32, call.use.dtype)

@@ -31,7 +31,7 @@ def part_tensors(part: Part) -> dict[str, Tensor]:
         width = -(-blocks * part.bits // 8)
         found["zeros"] = Tensor((part.rows, width), DType.U8)
     if part.offsets:
-        found["offsets"] = Tensor((part.rows, blocks), DType.F32)
+        found["offsets"] = Tensor((blocks, part.rows), DType.F32)
     return {f"{part.name}.{name}": tensor for name, tensor in found.items()}
 
 

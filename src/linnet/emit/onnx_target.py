@@ -25,7 +25,8 @@ class Part:
     zeros: bool = False
     """Whether each block has an integer zero point of its own (`.zeros`); else the middle is."""
     offsets: bool = False
-    """Whether each block has a float that is added to all of its values (`.offsets`)."""
+    """Whether each block has a float that is added to all of its values (`.offsets`, `[blocks,
+    rows]`: what a product over blocks reads row by row)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def values(packed: Packed) -> np.ndarray:
         middle = zeros[:, :, None].astype(np.float32)
     found = (quants.astype(np.float32) - middle) * arrays[f"{part.name}.scales"][:, :, None]
     if part.offsets:
-        found += arrays[f"{part.name}.offsets"][:, :, None]
+        found += arrays[f"{part.name}.offsets"].T[:, :, None]
     return found.reshape(part.rows, part.columns)
 
 
@@ -160,7 +160,7 @@ def _arrays(
 ) -> Arrays:
     found = {"blocks": blocks, "scales": scales, "zeros": zeros, "offsets": offsets}
     return {
-        f"{name}.{key}": np.ascontiguousarray(array)
+        f"{name}.{key}": np.ascontiguousarray(array.T if key == "offsets" else array)
         for key, array in found.items()
         if array is not None
     }

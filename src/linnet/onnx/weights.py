@@ -109,8 +109,9 @@ class Weights:
         if name not in self._blocks:
             stem, kind = name.rsplit(".", 1)
             parts = [self._blocks[f"{path}.{kind}"] for path in stem.split("+")]
-            whole = _run_of(parts)
-            self._blocks[name] = np.concatenate(parts) if whole is None else whole
+            whole = None if kind == "offsets" else _run_of(parts)
+            axis = 1 if kind == "offsets" else 0
+            self._blocks[name] = np.concatenate(parts, axis) if whole is None else whole
         return self._blocks[name]
 
     def state_dict(self) -> dict[str, ort.OrtValue]:
