@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
-pytest.importorskip("flax")
-optax = pytest.importorskip("optax")
+from typing import Any
 
 import jax
+import numpy as np
+import optax
+import pytest
 from flax import nnx
 
 from linnet.jax import to_nnx
@@ -23,14 +22,16 @@ def module() -> Model:
 
 
 def paths(module: nnx.Module, *filters) -> set[str]:
-    return {".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(module, *filters))}
+    state: Any = nnx.state(module, *filters)
+    return {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
 
 
 def test_the_paths_are_those_of_the_parameters(module: Model) -> None:
     assert paths(module) == set(llama_weights())
     assert paths(module, nnx.Param) == set(llama_weights())
+    blocks: Any = module
     np.testing.assert_array_equal(
-        module.layers[2].attention.q.weight[...], llama_weights()["layers.2.attention.q.weight"]
+        blocks.layers[2].attention.q.weight[...], llama_weights()["layers.2.attention.q.weight"]
     )
 
 
@@ -77,7 +78,7 @@ def test_states_are_variables_that_a_call_replaces() -> None:
         expected = model.run_entry("decode", [step, position])
         np.testing.assert_allclose(module(step, position), expected, CLOSE, CLOSE)
     for path, array in model.states.items():
-        at = module
+        at: Any = module
         for part in path.split("."):
             at = at[int(part)] if part.isdigit() else getattr(at, part)
         np.testing.assert_allclose(at[...], array, CLOSE, CLOSE)

@@ -48,7 +48,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     load_s = time.perf_counter() - started
     result: dict[str, Any] = {"load_s": load_s, "import_s": started - imported}
     if hasattr(method, "samples"):
-        return result | {"samples": method.samples(), "versions": method.versions()}
+        result |= {"samples": method.samples(), "versions": method.versions()}
+        for name in ("tokens", "compile_s", "load_s"):
+            if hasattr(method, name):
+                result[name] = getattr(method, name)
+        if hasattr(method, "logits"):
+            _save_logits(job, method.logits())
+        return result
     samples: dict[str, list[float]] = {"ttft_ms": [], "decode_tok_s": []}
     tokens: list[int] = []
     for run in range(workload.warmup + workload.runs):
@@ -64,11 +70,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
             samples["ttft_ms"].append((chosen - start) * 1e3)
             if rest:
                 samples["decode_tok_s"].append(len(rest) / (end - chosen))
-    logits = method.logits()
-    if logits is not None:
-        import numpy as np
-
-        np.save(job["logits"], logits)
+    _save_logits(job, method.logits())
     return result | {
         "compile_s": getattr(method, "compile_s", 0.0),
         "weight_bytes": getattr(method, "weight_bytes", None),
@@ -76,6 +78,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "tokens": tokens,
         "versions": method.versions(),
     }
+
+
+def _save_logits(job: dict[str, Any], logits: Any) -> None:
+    if logits is not None:
+        import numpy as np
+
+        np.save(job["logits"], logits)
 
 
 if __name__ == "__main__":

