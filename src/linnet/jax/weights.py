@@ -31,14 +31,19 @@ class Weights:
         self._buffers: dict[str, tuple[np.ndarray, int]] = {}
         """For each path, the buffer it lies in, and where."""
         self._placed: dict[str | tuple[str, ...], jax.Array] = {}
-        for group in sibling_weights(list(self.specs.values())):
-            sizes = [math.prod(spec.shape) for spec in group]
-            buffer = aligned((sum(sizes),), HOST[group[0].dtype])
+        groups = sibling_weights(list(self.specs.values()))
+        sizes = [sum(map(_nbytes, group)) for group in groups]
+        starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
+        # All in one piece, of which the system makes large pages: those are read faster.
+        memory = aligned((int(starts[-1]),), np.dtype(np.uint8))
+        for group, size, start in zip(groups, sizes, starts, strict=False):
+            buffer = memory[start : start + size].view(HOST[group[0].dtype])
             at = 0
-            for spec, size in zip(group, sizes, strict=True):
-                self._host[spec.path] = buffer[at : at + size].reshape(spec.shape)
+            for spec in group:
+                count = math.prod(spec.shape)
+                self._host[spec.path] = buffer[at : at + count].reshape(spec.shape)
                 self._buffers[spec.path] = (buffer, at)
-                at += size
+                at += count
 
     def fill(self, read: Callable[[str, np.ndarray], None]) -> None:
         """Reads every weight; `read` writes a path's values into an array that holds its dtype as
@@ -79,3 +84,7 @@ class Weights:
     def total(self) -> int:
         """Bytes of all weights."""
         return sum(array.nbytes for array in self._host.values())
+
+
+def _nbytes(spec: ParameterSpec) -> int:
+    return math.prod(spec.shape) * spec.dtype.itemsize
