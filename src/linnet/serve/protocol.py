@@ -219,11 +219,7 @@ def _messages(value: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _text_part(part: Any, where: str) -> str:
-    if (
-        isinstance(part, dict)
-        and part.get("type") == "text"
-        and isinstance(part.get("text"), str)
-    ):
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return part["text"]
     raise ApiError(400, f"{where}.content may have parts of type text only", param=where)
 
@@ -301,5 +297,3 @@ def usage(prompt: int, answer: int, cached: int) -> dict[str, Any]:
         "total_tokens": prompt + answer,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
-
-

@@ -395,8 +395,7 @@ Told = tuple[int, Step | Exception]
 """A step of a choice, by its number among all of an HTTP request's; or why there is none."""
 
 _POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 )
 
 
