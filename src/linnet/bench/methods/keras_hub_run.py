@@ -128,7 +128,7 @@ def load(job: dict[str, Any], keras_hub: Any) -> Any:
         ):
             dense.kernel.assign(weight(f"{at}.mlp.{name}.weight").T)
         norms = (layer._self_attention_layernorm, layer._feedforward_layernorm)
-        for name, norm in zip(("attention_norm", "mlp_norm"), norms):
+        for name, norm in zip(("attention_norm", "mlp_norm"), norms, strict=True):
             norm.scale.assign(weight(f"{at}.{name}.weight"))
     model = keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)
     model.compile(sampler="greedy")
