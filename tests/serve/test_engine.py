@@ -222,7 +222,18 @@ def test_logprobs_are_those_of_the_model(model: Runtime) -> None:
 
 def test_steps_are_told_as_they_come(model: Runtime) -> None:
     steps: list[Step] = []
-    found = alone(model, Request(prompt(9), max_new_tokens=5, on_step=steps.append))
+    completions: list[Completion] = []
+
+    def on_step(step: Step) -> None:
+        steps.append(step)
+        if completions:  # Another thread may look at the choice as soon as it is told.
+            assert completions[0].choices[step.choice].finish == step.finish
+
+    engine = Engine(model)
+    completions.append(engine.submit(Request(prompt(9), max_new_tokens=5, on_step=on_step)))
+    while engine.busy:
+        engine.step()
+    found = completions[0]
     assert [step.token for step in steps] == found.tokens
     assert [step.finish for step in steps] == [None] * 4 + ["length"]
 

@@ -3,8 +3,8 @@
 A step is at most one budget of prompt tokens and one token for every running request. Prompts wait
 first come, first served; one joins as soon as a row is free. New prompts are packed end to end into
 one pass (`prefill_packed`); one alone, and what comes behind tokens that a row holds already, the
-rest of a long prompt or of one whose beginning was in the cache, go through `prefill_slot`. Running requests
-take a step together (`decode_first`), over the fewest rows of the compiled sizes.
+rest of a long prompt or of one whose beginning was in the cache, go through `prefill_slot`. Running
+requests take a step together (`decode_first`), over the fewest rows of the compiled sizes.
 
 The engine knows a `Runtime` and no framework. One thread uses it; `cancel` may come from any.
 """

@@ -85,6 +85,7 @@ class Sequenced:
         finish = "stop" if ended or self.stopping.found is not None else None
         finish = finish or ("length" if full else None)
         choice.text += given
+        choice.finish = finish  # Before anyone is told: whoever is may look at once.
         self._tell(Step(self.index, token, given, logprobs, finish))
         return finish
 
