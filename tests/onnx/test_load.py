@@ -78,6 +78,14 @@ def test_the_graph_chooses_the_likeliest() -> None:
     np.testing.assert_array_equal(model.argmax(logits), model.to_numpy(logits).argmax(-1))
 
 
+def test_prepacked_weights_give_the_same() -> None:
+    plain, packed = load(), load(prepack=True)
+    for entry, inputs in [("prefill", [TOKENS, 0]), ("decode", [STEP, 5])]:
+        found = packed.to_numpy(packed.run_entry(entry, inputs))
+        expected = plain.to_numpy(plain.run_entry(entry, inputs))
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
 def test_reset() -> None:
     model = load()
     first = model.to_numpy(model.run_entry("decode", [STEP, 0]))

@@ -26,7 +26,7 @@ from tests.test_smollm2 import CARD, PROMPTS, greedy_without
 pytestmark = pytest.mark.weights
 
 
-def load(weights: Path, **options: Any):
+def load(weights: Path, **options: Any) -> Any:
     generics = {"MaxSeq": 256, "Batch": 1, **options.pop("generics", {})}
     options.setdefault("dtype", "f32")
     return nest.load(CARD, backend="onnx", weights=weights, generics=generics, **options)

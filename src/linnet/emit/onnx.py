@@ -35,6 +35,7 @@ from linnet.emit.onnx_kernels import Call, Chosen, Use, choose, find_facts
 from linnet.emit.onnx_ops import RULES, Context, Operand
 from linnet.emit.onnx_target import OnnxTarget, Part
 from linnet.ir.core import Function, Module, Op, Value
+from linnet.ir.join import LINEAR
 from linnet.ir.passes import optimise
 
 EXPANDED_OPS = ("std.nn.mlp::swiglu",)
@@ -96,6 +97,8 @@ class Emitted:
     likeliest: str | None
     """An output that holds the position of the largest of each row of the one result, i64."""
     requires: tuple[Requirement, ...]
+    rows: int
+    """The most vectors that a linear layer of it works on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,7 @@ class _Writer:
             tuple(names[:count]),
             names[-1] if top is not None else None,
             tuple(Requirement(i, *bounds) for i, bounds in sorted(self.context.requires.items())),
+            max((_rows(callee) for callee, _ in self.calls if callee.source == LINEAR), default=0),
         )
 
     def declared(self, value: Value, name: str) -> str:
@@ -397,6 +401,11 @@ class _Writer:
                 inner.outputs[:] = [(renamed.get(n, n), t) for n, t in inner.outputs]
         self.builder.types = {renamed.get(n, n): t for n, t in self.builder.types.items()}
         return [name for name, _ in graph.outputs]
+
+
+def _rows(linear: Function) -> int:
+    shape = linear.results[0].type.shape
+    return linear.results[0].type.size // max(shape[-1], 1)
 
 
 def _display(source: str) -> str:

@@ -72,7 +72,7 @@ def _fused(call: Call, *writes: str) -> Operand | None:
         num_heads=use.dim("H"),
         kv_num_heads=use.dim("Hk"),
         scale=float(scale),
-        **({"do_rotary": 1} if rotary else {}),
+        do_rotary=int(bool(rotary)),
     )
     rows, heads, depth = use.dim("B"), use.dim("H"), use.dim("D")
     flat = (rows, queries, heads * depth)
@@ -437,8 +437,8 @@ def _write_span(call: Call) -> Operand:
     places = context.one("Add", [start, steps])
     spread = context.builder.integers([rows, count])
     row = positions(context, rows, (rows, 1), DType.I64)
-    points = [context.one("Expand", [x, spread]) for x in (row, places)]
-    return _points(call, *points, (rows, count))
+    row, places = (context.one("Expand", [x, spread]) for x in (row, places))
+    return _points(call, row, places, (rows, count))
 
 
 def _write_rows(call: Call) -> Operand:
@@ -459,17 +459,17 @@ def _write_slot(call: Call) -> Operand:
     steps = positions(context, count, (1, count), DType.I64)
     places = context.one("Add", [_as_i64(call, call.value("at")), steps])
     spread = context.builder.integers([lead, count])
-    points = [context.one("Expand", [x, spread]) for x in (row, places)]
-    return _points(call, *points, (lead, count))
+    row, places = (context.one("Expand", [x, spread]) for x in (row, places))
+    return _points(call, row, places, (lead, count))
 
 
 def _write_tokens(call: Call) -> Operand:
     count = call.use.type("rows").shape[0]
-    points = [
+    row, place = (
         call.context.shaped(_as_i64(call, call.value(name)), (count,), (1, count))
         for name in ("rows", "positions")
-    ]
-    return _points(call, *points, (1, count))
+    )
+    return _points(call, row, place, (1, count))
 
 
 def _as_i64(call: Call, value: Value) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from linnet.dtypes import DType
 
-Attr = "int | float | str | tuple[int, ...] | DType | Graph"
+Attr: TypeAlias = "int | float | str | tuple[int, ...] | DType | Graph"
 Number = int | float | bool
 
 
@@ -106,7 +107,7 @@ class Builder:
         self, op: str, inputs: Sequence[str], name: str = "", *, domain: str = "", **attrs: Attr
     ) -> str:
         """The same for a node of one output."""
-        return self.node(op, inputs, name, domain=domain, **attrs)[0]
+        return self.node(op, inputs, name, domain=domain, outputs=1, **attrs)[0]
 
     def constant(
         self, values: Sequence[Number], shape: tuple[int, ...], dtype: DType, name: str = "c"

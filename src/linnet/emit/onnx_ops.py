@@ -122,8 +122,8 @@ class Context:
         name, old = self.views.get(name, (name, old))
         if old == new:
             return name
-        extra = {"allowzero": 1} if 0 in new else {}
-        found = self.one("Reshape", [name, self.builder.integers(new)], **extra)
+        extra = int(0 in new)
+        found = self.one("Reshape", [name, self.builder.integers(new)], allowzero=extra)
         self.views[found] = name, old
         return found
 

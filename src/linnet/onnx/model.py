@@ -49,6 +49,7 @@ def load(
     quantize: str | None = None,
     symmetric: bool = True,
     accuracy_level: int = 4,
+    prepack: bool = False,
     cuda_graphs: bool = False,
 ) -> OnnxModel:
     """Loads a model: checks its source, binds its generics, reads its weights.
@@ -71,6 +72,8 @@ def load(
     symmetric         whether what is rounded to blocks has no zero points
     accuracy_level    what a product with blocks is computed in: 4 rounds what is multiplied to i8
                       by blocks, 1 keeps f32
+    prepack           lets steps over few tokens keep the weights in the layout that they are read
+                      in fastest, each in memory of its own, beside those that all entries share
     cuda_graphs       captures each entry as a CUDA graph
 
     Raises `LinnetError` for a source with errors, `ValueError` for generics, options and weights
@@ -79,7 +82,7 @@ def load(
     check_quantise(quantize, symmetric)
     if accuracy_level not in (1, 4):
         raise ValueError(f"accuracy_level must be 1 or 4, not {accuracy_level!r}")
-    options = read_options(provider, device, provider_options, threads, cuda_graphs)
+    options = read_options(provider, device, provider_options, threads, prepack, cuda_graphs)
     target = OnnxTarget(options.provider, numerics=numerics, accuracy=accuracy_level)
     loading = begin(
         source, root=root, generics=generics, weights=weights, bindings=bindings, dtype=dtype

@@ -18,6 +18,7 @@ def read_options(
     device: str | None,
     provider_options: Mapping[str, Any] | None,
     threads: int | None,
+    prepack: bool,
     cuda_graphs: bool,
 ) -> Options:
     """Raises `ValueError` for what doesn't fit together, or isn't there."""
@@ -45,7 +46,7 @@ def read_options(
     if name == "tensorrt":
         given.setdefault("trt_engine_cache_enable", "1")
         given.setdefault("trt_engine_cache_path", str(_engine_cache()))
-    return Options(name, given, threads or physical_cores(), cuda_graphs)
+    return Options(name, given, threads or physical_cores(), prepack, cuda_graphs)
 
 
 def _available() -> list[str]:

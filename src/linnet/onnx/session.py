@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,10 @@ PROVIDERS = {
 """ONNX Runtime's names of the providers."""
 
 
+FEW_ROWS = 16
+"""Products of so few rows wait for weights more than they compute, and gain by reading in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How sessions run: `provider` by its short name, with its own options; `threads` of the CPU's
@@ -36,6 +39,8 @@ class Options:
     provider: str
     provider_options: Mapping[str, str]
     threads: int
+    prepack: bool = False
+    """Whether graphs of few rows keep weights in their kernels' own layout, beside the shared."""
     graphs: bool = False
     """Whether the provider captures a run as a CUDA graph and replays it."""
 
@@ -94,9 +99,9 @@ def to_array(value: ort.OrtValue) -> np.ndarray:
         return value.numpy()
     if value.device_name() != "cpu":
         raise ValueError("bf16 can't be read from a device: give it to the host as f32")
-    count = math.prod(value.shape())
-    memory = (ctypes.c_uint16 * count).from_address(value.data_ptr()) if count else b""
-    return np.frombuffer(memory, np.uint16, count).reshape(value.shape()).copy()
+    found = np.empty(value.shape(), np.uint16)
+    ctypes.memmove(found.ctypes.data, value.data_ptr(), found.nbytes)
+    return found
 
 
 HELD: dict[int, np.dtype] = {
@@ -128,7 +133,8 @@ class Session:
         # Each session has the values only as long as it lives; they stay their owner's.
         self._values = [values[name] for name in wanted]
         given = dict(zip(wanted, self._values, strict=True))
-        self.session = _open(model.SerializeToString(), given, options, bool(emitted.packed))
+        packs = bool(emitted.packed) or (options.prepack and emitted.rows <= FEW_ROWS)
+        self.session = _open(model.SerializeToString(), given, options, packs)
         self.binding = self.session.io_binding()
         self._held: dict[str, ort.OrtValue] = {}
         """What states are bound to."""
@@ -173,8 +179,8 @@ def _open(model: bytes, values: Mapping[str, ort.OrtValue], options: Options, pa
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
-    # Kernels would keep copies of weights in a layout of their own, once for each session. Those
-    # of blocks are fast in such a layout alone, and small.
+    # Kernels would keep copies of weights in a layout of their own, once for each session. Blocks
+    # are fast in such a layout alone, and small.
     settings.add_session_config_entry("session.disable_prepacking", "0" if packs else "1")
     for name, value in values.items():
         settings.add_initializer(name, value)

@@ -13,8 +13,12 @@ from linnet.nest.card import Card
 
 
 class LinnetOnnx:
-    def __init__(self, quantize: str = "", dtype: str = "", device: str = ""):
-        self._options: dict[str, Any] = {"quantize": quantize or None, "device": device or "cpu"}
+    def __init__(self, quantize: str = "", dtype: str = "", device: str = "", prepack: str = ""):
+        self._options: dict[str, Any] = {
+            "quantize": quantize or None,
+            "device": device or "cpu",
+            "prepack": bool(prepack),
+        }
         self._dtype = dtype
 
     def prepare(self, card: Card, workload: Workload) -> None:

@@ -106,7 +106,8 @@ def _export(torch: Any, model: Any, layers: int, path: Path) -> None:
                 tokens, position_ids=positions, past_key_values=cache, use_cache=True,
                 logits_to_keep=1,
             )  # fmt: skip
-            grown = [x for layer in cache.layers for x in (layer.keys, layer.values)]
+            layers_: Any = cache.layers
+            grown = [x for layer in layers_ for x in (layer.keys, layer.values)]
             return output.logits, *grown
 
     config = model.config
