@@ -16,7 +16,7 @@ from linnet.diagnostics import render
 
 ROOT = Path(__file__).parent.parent
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SLOW = ("linnet run", "linnet bench", "make ")
+SLOW = ("linnet run", "linnet serve", "linnet bench", "make ")
 """Commands that download or measure; the tests of what they do are elsewhere."""
 
 
