@@ -240,12 +240,4 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
             updates="cache",
         ),
     ),
-    "std.nn.decoding::argmax": (
-        Kernel(
-            "jnp.argmax",
-            "exact",
-            "the first of equals, in one pass",
-            "jnp.argmax({x}, axis=-1).astype(jnp.int32)",
-        ),
-    ),
 }

@@ -57,6 +57,10 @@ class BoundEntry:
     seconds: float = 0.0
     """What making it took."""
 
+    @property
+    def text(self) -> str:
+        return self.emitted.text
+
     def __call__(
         self, inputs: Sequence[jax.Array], states: dict[str, jax.Array]
     ) -> list[jax.Array]:

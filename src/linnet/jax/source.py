@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from linnet.described import weights_read
 from linnet.dtypes import DType
@@ -30,6 +31,7 @@ from linnet.ir.keys import result_keys
 from linnet.ir.lower import lower
 from linnet.jax.arrays import NUMPY, find_device, read_tensor
 from linnet.jax.device_model import DeviceModel
+from linnet.jax.executable import Device
 from linnet.jax.weights import Weights
 from linnet.loading import Source, begin
 from linnet.weights import Bindings
@@ -43,7 +45,7 @@ def load_source(
     weights: Any = None,
     bindings: str | Path | Mapping[str, object] | Bindings | None = None,
     dtype: DType | str | None = None,
-    device: str | jax.Device | None = None,
+    device: str | Device | None = None,
     numerics: str = "fast",
 ) -> JaxModel:
     """Loads a model to be run as generated JAX source; the arguments are those of `load`.
@@ -104,7 +106,8 @@ class JaxModel(DeviceModel):
         run = jax.jit(flat_entry(emitted, names), donate_argnums=1)
         with jax.enable_x64(True):
             lowered = run.lower(held, states, *types)
-        options = {"xla_allow_excess_precision": self.target.numerics == "fast"}
+        fast = self.target.numerics == "fast"
+        options: dict[str, str | bool] = {"xla_allow_excess_precision": fast}
         return SourceEntry(module, emitted, held, lowered.compile(options))
 
     def _computed(self, module: Module, names: Mapping[str, Any]) -> dict[str, jax.Array]:
@@ -307,7 +310,7 @@ class Function:
 
 def _read_traced(what: str, value: Any, declared: DType | None) -> tuple[Any, DType]:
     """An input as it is, traced or not."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         dtypes = {dtype: name for name, dtype in NUMPY.items()}
         return value, dtypes[np.dtype(value.dtype)]
     return read_tensor(what, value, declared)
