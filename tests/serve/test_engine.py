@@ -322,3 +322,39 @@ def test_warming_up_leaves_no_size_to_compile() -> None:
     before = model.compile_s
     engine.run([Request(prompt(n, n), 4) for n in (3, 9, 20, 30)])
     assert model.compile_s == before
+
+
+class Choosy:
+    """Allows even tokens only, and ends after some; or breaks."""
+
+    def __init__(self, count: int, breaks_at: int | None = None):
+        self.left, self.breaks_at = count, breaks_at
+
+    def mask(self) -> np.ndarray:
+        if self.left == self.breaks_at:
+            raise RuntimeError("too complex")
+        return np.arange(VOCAB) % 2 == 0
+
+    def accept(self, token: int) -> None:
+        self.left -= 1
+
+    @property
+    def finished(self) -> bool:
+        return self.left == 0
+
+
+def test_a_constraint_is_kept_and_its_failure_is_its_own(model: Runtime) -> None:
+    params = SamplingParams(temperature=1.5, seed=2)
+    asked = [
+        Request(prompt(5), 9, constraint=lambda: Choosy(4)),
+        Request(prompt(5, 1), 9, params, constraint=lambda: Choosy(5)),
+        Request(prompt(5, 2), 9, constraint=lambda: Choosy(5, breaks_at=3)),
+        Request(prompt(5, 3), 9),
+    ]
+    model.reset_state()
+    found = Engine(model).run(asked)
+    assert [one.finish for one in found] == ["stop", "stop", "error", "length"]
+    assert [len(one.tokens) for one in found] == [4, 5, 2, 9]
+    assert all(token % 2 == 0 for one in found[:3] for token in one.tokens)
+    assert "too complex" in str(found[2].choices[0].error)
+    assert found[3].tokens == naive(model, asked[3])

@@ -338,7 +338,11 @@ class Engine:
                 self._end(sequence, "error", str(found))
                 continue
             self.counts.new_tokens += 1
-            finish = sequence.take(found)
+            try:
+                finish = sequence.take(found)
+            except ValueError as error:  # Its constraint does not take the token.
+                self._end(sequence, "error", str(error))
+                continue
             if finish is not None:
                 self._end(sequence, finish)
 

@@ -75,8 +75,11 @@ class Constraint:
         self._matcher = matcher
 
     def mask(self) -> np.ndarray:
-        """Which tokens may come next: bool `[V]`."""
+        """Which tokens may come next: bool `[V]`. Raises `ValueError` for a grammar that has grown
+        beyond the library's limits."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():
+            raise ValueError(self._matcher.get_error())
         return np.unpackbits(bits, bitorder="little").astype(bool)
 
     def accept(self, token: int) -> None:

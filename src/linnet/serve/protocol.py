@@ -170,7 +170,7 @@ def _params(reader: _Body) -> SamplingParams:
             int(token): -math.inf if float(value) <= -100 else float(value)
             for token, value in bias.items()
         }
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ApiError(
             400, "logit_bias must map token ids to numbers", param="logit_bias"
         ) from error

@@ -122,16 +122,18 @@ def choose_tokens(
         None if sequence.request.logprobs is None else log_softmax(values[row])
         for row, sequence in ready
     ]
-    rows = [
-        allowed(values[row], None if sequence.constraint is None else sequence.constraint.mask())
-        for row, sequence in ready
+    rows = [_allowed(values[row], sequence) for row, sequence in ready]
+    drawing = [
+        (i, row, sequence.sampler)
+        for i, (row, (_, sequence)) in enumerate(zip(rows, ready, strict=True))
+        if sequence.sampler is not None and not isinstance(row, ValueError)
     ]
-    drawing = [i for i, (_, sequence) in enumerate(ready) if sequence.sampler is not None]
-    samplers = [s for _, sequence in ready if (s := sequence.sampler) is not None]
-    drawn = choose_rows(np.stack([rows[i] for i in drawing]), samplers) if drawing else []
-    by_place = dict(zip(drawing, drawn, strict=True))
+    drawn: dict[int, int | ValueError] = {}
+    if drawing:
+        places, able, samplers = zip(*drawing, strict=True)
+        drawn = dict(zip(places, choose_rows(np.stack(able), samplers), strict=True))
     for i, (_, sequence) in enumerate(ready):
-        token = by_place[i] if i in by_place else _likeliest(rows[i])
+        token = drawn[i] if i in drawn else _likeliest(rows[i])
         if isinstance(token, ValueError):
             found.append(token)
             continue
@@ -144,7 +146,19 @@ def choose_tokens(
     return found
 
 
-def _likeliest(logits: np.ndarray) -> int | ValueError:
+def _allowed(logits: np.ndarray, sequence: Sequenced) -> np.ndarray | ValueError:
+    """A row of logits with what a sequence's constraint forbids at -inf."""
+    if sequence.constraint is None:
+        return logits
+    try:
+        return allowed(logits, sequence.constraint.mask())
+    except Exception as error:  # What it is made of came with a request: only that one ends.
+        return ValueError(f"the constraint failed: {error}")
+
+
+def _likeliest(logits: np.ndarray | ValueError) -> int | ValueError:
+    if isinstance(logits, ValueError):
+        return logits
     token = int(logits.argmax())
     if not np.isfinite(logits[token]):
         return ValueError(f"the logits' largest is {logits[token]}: no token can be chosen")
