@@ -55,6 +55,7 @@ METHODS: dict[str, Listing] = {
             )
             for suffix, title, options in (
                 ("", "", ()),
+                ("-prepacked", ", prepacked", (("prepack", "1"),)),
                 ("-int8", ", int8 blocks", (("quantize", "int8"),)),
                 ("-int4", ", int4 blocks", (("quantize", "int4"),)),
                 ("-f16", ", f16 weights", (("dtype", "f16"),)),
