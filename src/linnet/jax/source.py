@@ -30,8 +30,10 @@ from linnet.ir.instantiate import BlockInstance, bind_entry, find_entry, paramet
 from linnet.ir.keys import result_keys
 from linnet.ir.lower import lower
 from linnet.jax.arrays import NUMPY, find_device, read_tensor
+from linnet.jax.cache import ExecutableCache, default_folder
 from linnet.jax.device_model import DeviceModel
-from linnet.jax.executable import Device
+from linnet.jax.executable import Device, Executable
+from linnet.jax.program import Target
 from linnet.jax.weights import Weights
 from linnet.loading import Source, begin
 from linnet.weights import Bindings
@@ -47,23 +49,23 @@ def load_source(
     dtype: DType | str | None = None,
     device: str | Device | None = None,
     numerics: str = "fast",
+    cache: bool | str | Path = True,
 ) -> JaxModel:
     """Loads a model to be run as generated JAX source; the arguments are those of `load`.
-
-    numerics    `exact` computes the source's own operations, `equivalent` sums in another order,
-                `fast` also drops roundings in between
 
     Raises `LinnetError` for a source with errors, `ValueError` for generics, options and weights
     that don't fit; nothing is read before all weights are known to fit.
     """
     target = JaxTarget(numerics)
     place = find_device(device)
+    folder = default_folder() if cache is True else Path(cache) if cache else None
+    compiler = Target(place, numerics, ExecutableCache(folder) if folder is not None else None)
     loading = begin(
         source, root=root, generics=generics, weights=weights, bindings=bindings, dtype=dtype
     )
     loaded = Weights(loading.specs, place)
     loaded.fill(loading.read)
-    return JaxModel(loading.instance, loaded, target, loading.dtype)
+    return JaxModel(loading.instance, loaded, target, compiler, loading.dtype)
 
 
 class JaxModel(DeviceModel):
@@ -72,10 +74,16 @@ class JaxModel(DeviceModel):
     name = "jax"
 
     def __init__(
-        self, instance: BlockInstance, weights: Weights, target: JaxTarget, dtype: DType | None
+        self,
+        instance: BlockInstance,
+        weights: Weights,
+        target: JaxTarget,
+        compiler: Target,
+        dtype: DType | None,
     ):
         super().__init__(instance, weights, dtype)
         self.target = target
+        self.compiler = compiler
         self._derived: dict[str, jax.Array] = {}
         """Weight-only work of all entries, by a digest of how it is computed."""
         self.functions: dict[object, tuple[Module, Emitted, dict[str, Any]]] = {}
@@ -103,12 +111,19 @@ class JaxModel(DeviceModel):
         states = [self.states[path] for path in emitted.states]
         types = [jax.ShapeDtypeStruct(v.type.shape, NUMPY[v.type.dtype])
                  for v in module.main.inputs]  # fmt: skip
-        run = jax.jit(flat_entry(emitted, names), donate_argnums=1)
+        # Compiled and called past `jit`, which takes a millisecond or two to pass so many arrays.
+        run = jax.jit(flat_entry(emitted, names), donate_argnums=1, keep_unused=True)
         with jax.enable_x64(True):
             lowered = run.lower(held, states, *types)
-        fast = self.target.numerics == "fast"
-        options: dict[str, str | bool] = {"xla_allow_excess_precision": fast}
-        return SourceEntry(module, emitted, held, lowered.compile(options))
+        return SourceEntry(module, emitted, held, self.compiler.compile(lowered.as_text()))
+
+    def executable(self, entry: str, **generics: int) -> Executable:
+        """An entry's compiled program: for generics given by name, or as it was last run."""
+        bound = self._ran(entry, generics)
+        if bound is None:
+            given = declared_inputs(find_entry(self.instance, entry), generics)
+            bound = self._bind(entry, given, generics)
+        return bound.executable
 
     def _computed(self, module: Module, names: Mapping[str, Any]) -> dict[str, jax.Array]:
         """A module's derived values by path, computed where they are new."""
@@ -147,7 +162,7 @@ class SourceEntry:
     module: Module
     emitted: Emitted
     weights: Sequence[jax.Array]
-    executable: jax.stages.Compiled
+    executable: Executable
     seconds: float = 0.0
     """What making it took."""
 
@@ -160,9 +175,10 @@ class SourceEntry:
     ) -> Sequence[jax.Array]:
         """Runs it; the states that it takes are replaced in `states`."""
         paths = self.emitted.states
-        results, new = self.executable(self.weights, [states[path] for path in paths], *inputs)
-        states.update(zip(paths, new, strict=True))
-        return results
+        found = self.executable([*self.weights, *(states[path] for path in paths), *inputs])
+        count = self.emitted.results
+        states.update(zip(paths, found[count:], strict=True))
+        return found[:count]
 
 
 # --- generated source -----------------------------------------------------------------------
