@@ -1,9 +1,9 @@
 """Core IR as an ONNX graph: one flat graph an entry, with weights by name and states as inputs.
 
 `emit` writes a module for a target: library ops as operators of ONNX or of ONNX Runtime where the
-tables of kernels have one (`onnx_kernels`, `onnx_attention`), as their bodies otherwise; `while` as
-`Loop`, `if` as `If`. Methods are written where they are called: ONNX Runtime would inline functions
-anyway before it looks at a graph, and operators are fused across them here. The graph's inputs are
+tables of kernels have one (`onnx_kernels`, `onnx_attention`, `onnx_caches`), as their bodies
+otherwise; `while` as `Loop`, `if` as `If`. Methods are written where they are called: ONNX Runtime
+would inline functions anyway, and operators are fused across them here. The graph's inputs are
 the entry's, then the old value of each state; its outputs the results, then the new states. Weights
 are initializers named by their paths, whose values a runtime or `export` adds.
 

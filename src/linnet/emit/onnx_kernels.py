@@ -2,7 +2,8 @@
 
 `KERNELS` maps an op of the standard library to candidates, the best first; `choose` takes the first
 that the target's numerics allow and that applies to the call. Where none does, the op's body is
-emitted. Numerics are those of `emit.torch_kernels`. Attention and caches are in `onnx_attention`.
+emitted. Numerics are those of `emit.torch_kernels`. Attention is in `onnx_attention`, caches are in
+`onnx_caches`.
 """
 
 from __future__ import annotations
