@@ -147,7 +147,7 @@ CASES: dict[str, Case] = {
             "cached_attention", ", at", q, 6, h, at=np.array(at, np.int32)
         )
         for q, at, h in
-        [(1, 0, 2), (1, 4, 2), (1, 5, 4), (3, 0, 2), (3, 2, 2), (3, 3, 4), (1, -1, 2)]
+        [(1, 0, 2), (1, 4, 2), (1, 5, 4), (3, 0, 2), (3, 2, 2), (3, 3, 4), (3, 5, 2), (6, 1, 2), (1, 6, 2), (1, -1, 2), (3, -1, 2)]
     },
     "cached_attention_rows": attention(
         "cached_attention_rows", ", at", 1, 6, 2, at=i32(4, -1)

@@ -79,10 +79,11 @@ def position_bias(at, length, query):
 def cached_attention(query, key, value, scale, at):
     """Queries at positions `at`, `at + 1`, … over a cache, read only as far as they see."""
     batch, heads, count, size = query.shape
-    groups, end = key.shape[1], min(int(at) + count, key.shape[2])
+    groups, at = key.shape[1], int(at)
+    end = min(at + count, key.shape[2])
     if end < count:
-        span = torch.arange(count, device=query.device)[:, None]
-        bias = position_bias(at + span, key.shape[2], query)
+        span = torch.arange(at, at + count, device=query.device)[:, None]
+        bias = position_bias(span, key.shape[2], query)
         return F.scaled_dot_product_attention(
             query, key, value, bias, scale=scale, enable_gqa=True
         )
@@ -91,11 +92,11 @@ def cached_attention(query, key, value, scale, at):
         grouped = query.reshape(batch, groups, heads // groups, size)
         found = F.scaled_dot_product_attention(grouped, key, value, scale=scale)
         return found.reshape(batch, heads, 1, size)
-    if end == count:
+    if at == 0:
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scale, enable_gqa=True
         )
-    mask = torch.ones(count, end, dtype=torch.bool, device=query.device).tril(end - count)
+    mask = torch.ones(count, end, dtype=torch.bool, device=query.device).tril(at)
     return F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=True)
 
 
