@@ -55,7 +55,10 @@ def test_a_dependency(tmp_path: Path):
     [
         ("use crate.m::{twice}", "fn twice(x: f32) -> f32 { return x * 2 }"),
         ("use crate.m::{S as twice}", "struct S { x: f32 }"),
-        ("use crate.m\nfn twice(x: f32) -> f32 { return m.g(x) }", "fn g(x: f32) -> f32 { return x }"),
+        (
+            "use crate.m\nfn twice(x: f32) -> f32 { return m.g(x) }",
+            "fn g(x: f32) -> f32 { return x }",
+        ),
     ],
 )
 def test_a_private_item(tmp_path: Path, use: str, item: str):
@@ -65,7 +68,9 @@ def test_a_private_item(tmp_path: Path, use: str, item: str):
 
 
 def test_a_private_method(tmp_path: Path):
-    block = "pub block A { fn hidden() -> i64 { return 1 }\npub fn shown() -> i64 { return hidden() } }"
+    block = (
+        "pub block A { fn hidden() -> i64 { return 1 }\npub fn shown() -> i64 { return hidden() } }"
+    )
     use = "use crate.m::{A}\nblock B { sub a: A\nfn f() -> i64 { return a.%s() } }"
     assert codes(check(tmp_path, lib=use % "shown", m=block)) == []
     assert codes(check(tmp_path, lib=use % "hidden", m=block)) == ["E1203"]
@@ -87,7 +92,9 @@ def test_modules_that_import_each_other(tmp_path: Path):
 
 
 def test_a_module_that_imports_itself(tmp_path: Path):
-    result = check(tmp_path, lib="use crate::{f}\nfn g() -> i64 { return f() }\nfn f() -> i64 { return 1 }")
+    result = check(
+        tmp_path, lib="use crate::{f}\nfn g() -> i64 { return f() }\nfn f() -> i64 { return 1 }"
+    )
     assert set(codes(result)) <= {"E1206", "E1204"}
     assert "E1206" in codes(result)
 

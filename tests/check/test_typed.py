@@ -103,7 +103,9 @@ def test_literals_among_themselves_are_folded():
 
 
 def test_a_compile_time_integer_leaves_no_statement():
-    f = function("fn f<N: Dim>(x: Tensor[2 * N; f32]) -> Tensor[2, N; f32] { let half = 2 * N / 2 return reshape(x, [2, half]) }")
+    f = function(
+        "fn f<N: Dim>(x: Tensor[2 * N; f32]) -> Tensor[2, N; f32] { let half = 2 * N / 2 return reshape(x, [2, half]) }"
+    )
     assert len(f.body) == 1
 
 
@@ -133,7 +135,11 @@ def test_a_constant_stands_where_it_is_used():
 
 def test_local_names_are_unique():
     f = function("fn f(x: f32) -> f32 { let x = x + 1 let x = x * 2 return x }")
-    names = [s.pattern.name for s in f.body[:2] if isinstance(s, typed.Let) and isinstance(s.pattern, typed.BindName)]
+    names = [
+        s.pattern.name
+        for s in f.body[:2]
+        if isinstance(s, typed.Let) and isinstance(s.pattern, typed.BindName)
+    ]
     assert names == ["x.1", "x.2"]
     last = f.body[-1]
     assert isinstance(last, typed.Return) and isinstance(last.value, typed.Local)
@@ -154,7 +160,9 @@ def test_a_loop_s_variable_is_a_dimension_of_its_own():
 
 
 def test_patterns():
-    f = function("fn f(p: (f32, (i32, bool))) -> i32 { let (_, (n, b)) = p return if b { n } else { 0 } }")
+    f = function(
+        "fn f(p: (f32, (i32, bool))) -> i32 { let (_, (n, b)) = p return if b { n } else { 0 } }"
+    )
     let = f.body[0]
     assert isinstance(let, typed.Let) and isinstance(let.pattern, typed.BindTuple)
     ignored, rest = let.pattern.items
@@ -163,7 +171,9 @@ def test_patterns():
 
 
 def test_a_scan_s_type_is_stacked():
-    f = function("fn f<N: Dim>(x: Tensor[N + 2, 3; f32]) -> (Tensor[N; i64], Tensor[N, 3; f32]) { let ys = for i in 2..N + 2 { yield (i, x[i]) } return ys }")
+    f = function(
+        "fn f<N: Dim>(x: Tensor[N + 2, 3; f32]) -> (Tensor[N; i64], Tensor[N, 3; f32]) { let ys = for i in 2..N + 2 { yield (i, x[i]) } return ys }"
+    )
     scan = f.body[0]
     assert isinstance(scan, typed.For) and isinstance(scan.body[-1], typed.Yield)
     assert scan.result_type == typed.TupleT(
@@ -175,7 +185,9 @@ def test_a_scan_s_type_is_stacked():
 
 
 def test_slices_have_an_item_for_each_of_the_shape():
-    cut = result("fn f<*S: Shape, N: Dim>(x: Tensor[*S, N, 6; f32], i: i32) -> Tensor[*S, 2; f32] { return x[..., i, 1:5:2] }")
+    cut = result(
+        "fn f<*S: Shape, N: Dim>(x: Tensor[*S, N, 6; f32], i: i32) -> Tensor[*S, 2; f32] { return x[..., i, 1:5:2] }"
+    )
     assert isinstance(cut, typed.Slice)
     keep, at, part = cut.items
     assert isinstance(keep, typed.Keep)
@@ -184,7 +196,9 @@ def test_slices_have_an_item_for_each_of_the_shape():
 
 
 def test_a_comprehension_knows_its_extents():
-    f = function("fn f<*S: Shape, N: Dim>(x: Tensor[*S, 2 * N; f32], w: Tensor[N; f32]) -> Tensor[N, *S; f32] { let y[n, *s] = x[*s, 2 * n + 1] * w[n] return y }")
+    f = function(
+        "fn f<*S: Shape, N: Dim>(x: Tensor[*S, 2 * N; f32], w: Tensor[N; f32]) -> Tensor[N, *S; f32] { let y[n, *s] = x[*s, 2 * n + 1] * w[n] return y }"
+    )
     let = f.body[0]
     assert isinstance(let, typed.Let) and isinstance(let.value, typed.Comprehension)
     pack = typed.Pack("S")
@@ -206,7 +220,9 @@ def test_a_reduction_by_itself_is_a_comprehension_without_indices():
 
 
 def test_concat_counts_its_axis_from_the_end():
-    joined = result("fn f<*S: Shape>(x: Tensor[*S, 2, 3; f32]) -> Tensor[*S, 4, 3; f32] { return concat(x, x, axis = -2) }")
+    joined = result(
+        "fn f<*S: Shape>(x: Tensor[*S, 2, 3; f32]) -> Tensor[*S, 4, 3; f32] { return concat(x, x, axis = -2) }"
+    )
     assert isinstance(joined, typed.Prim) and joined.axes == (-2,)
 
 
@@ -245,7 +261,9 @@ def test_an_enum_s_cases_stand_in_its_order():
 
 def test_a_struct_s_fields_stand_in_its_order():
     made = result("struct P { x: f32 n: i64 }\nfn f(x: f32) -> P { return P(n = 1, x = x) }")
-    assert isinstance(made, typed.MakeTuple) and made.type == typed.StructT("crate::P", (("x", F32), ("n", typed.TensorT((), DType.I64))))
+    assert isinstance(made, typed.MakeTuple) and made.type == typed.StructT(
+        "crate::P", (("x", F32), ("n", typed.TensorT((), DType.I64)))
+    )
     assert isinstance(made.items[0], typed.Local)
 
 
@@ -259,7 +277,10 @@ def test_a_block_s_outside():
         "    pub entry f() -> T { s = s * 1 return w[0] }\n    fn g() -> i64 { return 1 }\n}"
     )
     block = p.blocks["crate::A"]
-    assert [(g.name, g.kind, g.default) for g in block.generics] == [("N", "Dim", None), ("T", "Float", DType.F32)]
+    assert [(g.name, g.kind, g.default) for g in block.generics] == [
+        ("N", "Dim", None),
+        ("T", "Float", DType.F32),
+    ]
     assert block.where == (typed.Fact(">", N, Dim.const(1)),)
     assert [(m.kind, m.name) for m in block.members] == [("param", "w"), ("state", "s")]
     assert dict(block.methods) == {"f": "crate::A.f", "g": "crate::A.g"}
@@ -270,7 +291,9 @@ def test_a_block_s_outside():
 
 
 def test_a_gradient_binds_its_names():
-    f = function("op f(x: f32, n: i32) -> f32 { return x * x } grad(y, dy) { return dy * 2 * x + 0 * y }")
+    f = function(
+        "op f(x: f32, n: i32) -> f32 { return x * x } grad(y, dy) { return dy * 2 * x + 0 * y }"
+    )
     assert f.grad is not None
     assert (f.grad.result, f.grad.cotangent) == ("y", "dy")
     last = f.grad.body[-1]

@@ -136,8 +136,9 @@ def main() -> None:
                 print(json.dumps({"method": method, "error": f"exit status {status}"}))
                 continue
             result = json.loads(target.read_text(encoding="utf-8"))
-        tokens = result.pop("tokens")
-        expected = expected or tokens
+        tokens: list[list[int]] = result.pop("tokens")
+        if expected is None:
+            expected = tokens
         result["same_as_first"] = sum(a == b for a, b in zip(tokens, expected, strict=True))
         print(json.dumps(result), flush=True)
 

@@ -173,9 +173,7 @@ def _match_optional(
     return typed.MatchOptional(subject, patterns[0], a, b, a.type, expr.span)
 
 
-def _optional_arms(
-    ctx: Context, expr: ast.MatchExpr
-) -> tuple[ast.Arm, ast.Pattern, ast.Arm]:
+def _optional_arms(ctx: Context, expr: ast.MatchExpr) -> tuple[ast.Arm, ast.Pattern, ast.Arm]:
     """The arm of `some`, its inner pattern, and the arm of `none`."""
     some: tuple[ast.Arm, ast.Pattern] | None = None
     none: ast.Arm | None = None
@@ -198,9 +196,7 @@ def _optional_arms(
     return *some, none
 
 
-def _match_sub(
-    ctx: Context, expr: ast.MatchExpr, found: Found, expected: Type | None
-) -> Node:
+def _match_sub(ctx: Context, expr: ast.MatchExpr, found: Found, expected: Type | None) -> Node:
     ref, type_, optional = found
     if not optional or isinstance(type_, typed.ArrayT) or not isinstance(ref, typed.SubBlock):
         raise ctx.fail(

@@ -174,9 +174,7 @@ def _arrange(ctx: Context, expr: ast.Call, target: Target) -> list[ast.Arg | Non
                     notes=[target.declared],
                 )
         if slots[at] is not None:
-            raise ctx.fail(
-                "E2102", f"the argument `{params[at].name}` is given twice", arg.span
-            )
+            raise ctx.fail("E2102", f"the argument `{params[at].name}` is given twice", arg.span)
         slots[at] = arg
     _refuse_missing(ctx, expr, target, slots)
     return slots

@@ -151,9 +151,7 @@ def _default(ctx: Context, param: ast.Param, type_: Type) -> typed.Expr | None:
         return None
     default = check_as(ctx, param.default, type_, "the default")
     if not isinstance(default, CONSTANT):
-        raise ctx.fail(
-            "E2123", "a default is made of literals and constants", param.default.span
-        )
+        raise ctx.fail("E2123", "a default is made of literals and constants", param.default.span)
     return default
 
 

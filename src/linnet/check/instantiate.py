@@ -268,9 +268,7 @@ def _fit(
     return values
 
 
-def _require_fit(
-    ctx: Context, node: typed.Expr, expected: Type, name: str, target: Target
-) -> None:
+def _require_fit(ctx: Context, node: typed.Expr, expected: Type, name: str, target: Target) -> None:
     """Like `require`, with where the callee is declared and its generics under their own names."""
     what = f"the argument `{name}` of `{target.name}`"
     if not is_marked(expected):
@@ -300,8 +298,7 @@ def prove(
     as_here = "" if here == f"{fact.left} {fact.op} {fact.right}" else f", here `{here}`"
     raise ctx.fail(
         "E2206",
-        f"{who} requires `{short(required)}`{as_here}, which is "
-        f"{why.words('false', 'not proven')}",
+        f"{who} requires `{short(required)}`{as_here}, which is {why.words('false', 'not proven')}",
         span,
         notes=[Note("it is required here", required)],
         help=why.help,

@@ -76,9 +76,7 @@ def _module_scope(checker: Checking, name: str, file: ast.File) -> Scope:
     return scope
 
 
-def _collect(
-    checker: Checking, scope: Scope, items: tuple[ast.Item, ...], prefix: str
-) -> None:
+def _collect(checker: Checking, scope: Scope, items: tuple[ast.Item, ...], prefix: str) -> None:
     for item in items:
         name = item.name
         if name.text in PRELUDE:
@@ -128,9 +126,7 @@ def _imports(checker: Checking, sources: Sources, name: str, file: ast.File) -> 
             _import_item(checker, scope, target, used.name, local)
 
 
-def _import_module(
-    checker: Checking, scope: Scope, target: Scope | None, name: ast.Name
-) -> None:
+def _import_module(checker: Checking, scope: Scope, target: Scope | None, name: ast.Name) -> None:
     if target is None:
         scope.broken_imports.add(name.text)
     elif name.text in scope.modules:

@@ -258,9 +258,7 @@ def _field(ctx: Context, expr: ast.Field, expected: Type | None) -> Node:
         return typed.EnumValue(enum.variants.index(name), enum, expr.span)
     if item is not None and item.kind in ("block", "struct", "type"):
         what = ARTICLES[item.kind]
-        raise ctx.fail(
-            "E2107", f"`{item.name.text}` is {what}: it has no `{name}`", expr.name.span
-        )
+        raise ctx.fail("E2107", f"`{item.name.text}` is {what}: it has no `{name}`", expr.name.span)
     block = plain_block(ctx, expr.base)
     if block is not None:
         ref, type_ = block

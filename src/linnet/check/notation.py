@@ -41,9 +41,7 @@ def check_comprehension(
 ) -> typed.Comprehension:
     """`let name[outputs] = body`; without outputs, a reduction that stands by itself."""
     comprehending = Comprehending()
-    indices = [
-        _add_index(ctx, comprehending, *_index_of(output)) for output in outputs
-    ]
+    indices = [_add_index(ctx, comprehending, *_index_of(output)) for output in outputs]
     outer, ctx.index = ctx.index, comprehending
     try:
         node = _element(ctx, body, dtype_of_hint(expected))
@@ -90,9 +88,7 @@ def _element(ctx: Context, body: ast.Expr, hint: typed.AnyDType | None) -> typed
     if isinstance(node, Flex):
         node = typed_as(ctx, node, hint or default_dtype(node))
     if not isinstance(node.type, TensorT):
-        raise ctx.fail(
-            "E3104", f"index notation makes tensors, no `{show(node.type)}`", node.span
-        )
+        raise ctx.fail("E3104", f"index notation makes tensors, no `{show(node.type)}`", node.span)
     rank = len(node.type.shape)
     if rank:
         letters = ", ".join("ijklmnpqrs"[:rank])

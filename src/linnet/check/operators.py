@@ -208,9 +208,7 @@ def _unsupported(ctx: Context, op: str, dtype: AnyDType, span: Span) -> Failed:
     return ctx.fail("E2104", f"`{op}` is not defined for `{dtype}`", span, help=help)
 
 
-def broadcast_or_fail(
-    ctx: Context, left: typed.Expr, right: typed.Expr, span: Span
-) -> Shape:
+def broadcast_or_fail(ctx: Context, left: typed.Expr, right: typed.Expr, span: Span) -> Shape:
     """The common shape of two tensors, or E2207."""
     assert isinstance(left.type, TensorT) and isinstance(right.type, TensorT)
     a, b = left.type.shape, right.type.shape
@@ -231,9 +229,7 @@ def broadcast_or_fail(
 # --- numbers without a type -----------------------------------------------------------------
 
 
-def _fold(
-    ctx: Context, expr: ast.Binary, left: Flex, right: Flex, hint: AnyDType | None
-) -> Node:
+def _fold(ctx: Context, expr: ast.Binary, left: Flex, right: Flex, hint: AnyDType | None) -> Node:
     a, b, op = left.value, right.value, expr.op
     if isinstance(a, Dim) and isinstance(b, Dim):
         if op in ("/", "%"):

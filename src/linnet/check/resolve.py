@@ -358,9 +358,7 @@ def _generic_meaning(generic: GenericParam, span: Span) -> Flex | DTypeVar | Pac
     return Pack(generic.name) if generic.kind == "Shape" else DTypeVar(generic.name, generic.kind)
 
 
-def declare_generics(
-    ctx: Context, generics: tuple[ast.Generic, ...]
-) -> tuple[GenericParam, ...]:
+def declare_generics(ctx: Context, generics: tuple[ast.Generic, ...]) -> tuple[GenericParam, ...]:
     """Declares generics in order: a default may use those before it."""
     params: list[GenericParam] = []
     for generic in generics:
@@ -385,9 +383,7 @@ def _check_generic(ctx: Context, generic: ast.Generic) -> None:
         )
     if generic.pack != (kind == "Shape"):
         right = f"{'' if generic.pack else '*'}{name.text}: {kind}"
-        raise ctx.fail(
-            "E2111", f"a generic of kind `{kind}` is written `{right}`", generic.span
-        )
+        raise ctx.fail("E2111", f"a generic of kind `{kind}` is written `{right}`", generic.span)
     if name.text in PRELUDE:
         raise ctx.fail(
             "E1207", f"`{name.text}` is a prelude name", name.span, help="choose another name"

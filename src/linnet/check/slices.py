@@ -48,9 +48,7 @@ def check_slice(ctx: Context, expr: ast.Index, base: typed.Expr) -> typed.Expr:
 Component = ast.Expr | ast.SliceRange
 
 
-def _expand_ellipsis(
-    ctx: Context, expr: ast.Index, type_: TensorT
-) -> list[Component | None]:
+def _expand_ellipsis(ctx: Context, expr: ast.Index, type_: TensorT) -> list[Component | None]:
     """One component for each item of the shape, None for an axis that is kept."""
     before: list[Component] = []
     after: list[Component] = []

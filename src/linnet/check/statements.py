@@ -168,9 +168,7 @@ def _not_assignable(ctx: Context, name: ast.Name, message: str, local: LocalName
     )
 
 
-def _new_value(
-    ctx: Context, statement: ast.Assign, type_: Type, declared: Note
-) -> typed.Expr:
+def _new_value(ctx: Context, statement: ast.Assign, type_: Type, declared: Note) -> typed.Expr:
     node = check_value(ctx, statement.value, type_)
     if not types_equal(node.type, type_, ctx.facts):
         raise ctx.fail(
@@ -183,9 +181,7 @@ def _new_value(
     return node
 
 
-def _return(
-    ctx: Context, statement: ast.Return, result: Type | None, is_last: bool
-) -> typed.Stmt:
+def _return(ctx: Context, statement: ast.Return, result: Type | None, is_last: bool) -> typed.Stmt:
     if ctx.loop_depth:
         raise ctx.fail(
             "E2120",
@@ -197,9 +193,7 @@ def _return(
         raise ctx.fail("E2120", "`return` must be the last statement", statement.span)
     if statement.value is None:
         if result is not None:
-            raise ctx.fail(
-                "E2101", f"`return` must give back `{show(result)}`", statement.span
-            )
+            raise ctx.fail("E2101", f"`return` must give back `{show(result)}`", statement.span)
         return typed.Return(None, statement.span)
     if result is None:
         raise ctx.fail(
@@ -329,9 +323,7 @@ def _for(ctx: Context, statement: ast.For) -> typed.Stmt:
         return typed.For(index, start, stop, None, None, body, statement.span)
     type_ = _stacked(ctx, yielded.value, stop - start)
     pattern = bind_name(ctx, statement.result, type_, warn=True)
-    return typed.For(
-        index, start, stop, pattern.name, type_, (*body, yielded), statement.span
-    )
+    return typed.For(index, start, stop, pattern.name, type_, (*body, yielded), statement.span)
 
 
 def _stacked(ctx: Context, node: typed.Expr, length: Dim) -> TensorT | TupleT:

@@ -509,17 +509,7 @@ class Yield:
     span: Span
 
 
-Stmt = (
-    Let
-    | Assign
-    | AssignState
-    | Return
-    | StaticForBlocks
-    | StaticForRange
-    | While
-    | For
-    | Yield
-)
+Stmt = Let | Assign | AssignState | Return | StaticForBlocks | StaticForRange | While | For | Yield
 
 # --- declarations ---------------------------------------------------------------------------
 

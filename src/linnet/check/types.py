@@ -201,8 +201,7 @@ def types_equal(a: Type | None, b: Type | None, facts: Facts) -> bool:
             )
         case StructT(), StructT():
             return a.key == b.key and all(
-                types_equal(x, y, facts)
-                for (_, x), (_, y) in zip(a.fields, b.fields, strict=True)
+                types_equal(x, y, facts) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True)
             )
         case _:
             return a == b

@@ -1,7 +1,7 @@
 """Functions of generated source that compiled code calls as they are.
 
-A function that looks at the value of a tensor, to read a cache only as far as it is filled, can't be
-traced. It becomes an operator: inductor sees its inputs and what it gives, and calls it.
+A function that looks at the value of a tensor, to read a cache only as far as it is filled, can't
+be traced. It becomes an operator: inductor sees its inputs and what it gives, and calls it.
 """
 
 from __future__ import annotations
