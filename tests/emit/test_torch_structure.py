@@ -421,6 +421,41 @@ def test_a_model_reads_as_a_person_would_write_it() -> None:
     Outcome(module, [np.ones(4, np.float32)], weights).assert_close()
 
 
+SOME_LAYERS = """\
+method layer_run from crate::Layer.run<H = 4>
+  input x: f32[4] = x
+  param weight: f32[4] = norm.weight
+  y: f32[4] = mul x, weight
+  return y
+
+method some_run from crate::Model.some<H = 4>
+  input x: f32[4] = x
+  param w0: f32[4] = layers.0.norm.weight
+  param w1: f32[4] = layers.1.norm.weight
+  x_1: f32[4] = call x, w0 {callee = "layer_run", at = "layers.0"}
+  x_2: f32[4] = call x_1, w1 {callee = "layer_run", at = "layers.1"}
+  return x_2
+
+entry main from crate::Model.all<H = 4>
+  input x: f32[4] = x
+  param w0: f32[4] = layers.0.norm.weight
+  param w1: f32[4] = layers.1.norm.weight
+  param w2: f32[4] = layers.2.norm.weight
+  y: f32[4] = call x, w0, w1 {callee = "some_run", at = ""}
+  z: f32[4] = call y, w0, w1 {callee = "some_run", at = ""}
+  u: f32[4] = call z, w2 {callee = "layer_run", at = "layers.2"}
+  return u
+"""
+
+
+def test_a_loop_is_over_the_layers_that_a_method_uses() -> None:
+    module = parse_module(HEAD + SOME_LAYERS)
+    verify(module)
+    assert "    for layer in model.layers[:2]:\n" in emit_torch(module)
+    weights = {f"layers.{i}.norm.weight": np.full(4, i + 2, np.float32) for i in range(3)}
+    Outcome(module, [np.ones(4, np.float32)], weights).assert_close()
+
+
 def test_derived_values_of_several_layers_may_be_one() -> None:
     text = LAYERS.replace("a, b, c", "a").replace(
         "@layers.0.layer_run.scale, @layers.1.layer_run.scale, @layers.2.layer_run.scale",

@@ -231,7 +231,7 @@ class _Writer:
         parameters = emitter.parameters(signature)
         if signature.takes_block:
             parameters = [tree.block, *parameters]
-        arrays = {tree.block_at(path): n for path, n in plan.arrays(function).items()}
+        arrays = {tree.block_at(path): n for path, n in plan.arrays[function.name].items()}
         if function is module.prepare:
             statements = prepare_statements(plan, emitter, tree, arrays)
             where = "Work that reads only weights: run once they are loaded."

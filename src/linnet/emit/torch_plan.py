@@ -34,19 +34,9 @@ class ModulePlan:
     expanded: dict[str, Expanded] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
 
-    def arrays(self, function: Function) -> dict[str, int]:
-        """The arrays of blocks whose elements a function uses, with their lengths."""
-        paths = [slot.path for slot in (*function.weights, *function.states)]
-        if function is self.module.prepare:
-            paths += self.placed()
-        found: dict[str, int] = {}
-        for path in paths:
-            parts = path.removeprefix("@").split(".")
-            for i, part in enumerate(parts):
-                if part.isdigit():
-                    array = ".".join(parts[:i])
-                    found[array] = max(found.get(array, 0), int(part) + 1)
-        return found
+    arrays: dict[str, dict[str, int]] = field(default_factory=dict)
+    """For each function, the arrays of blocks in its block, by path, with their lengths: as far as
+    the entry, or `prepare`, uses any of their elements, whichever function does."""
 
     @property
     def capturable(self) -> bool:
@@ -72,6 +62,35 @@ class ModulePlan:
 def plan_module(module: Module, target: TorchTarget) -> ModulePlan:
     """Plans every function that the entry, or `prepare`, runs."""
     return _Planner(module, target).run()
+
+
+def _find_arrays(found: ModulePlan) -> None:
+    module = found.module
+    paths = list(found.placed())
+    if module.prepare is not None:
+        slots = (*module.prepare.weights, *module.prepare.states)
+        paths += [found.places.attribute(slot.path) for slot in slots]
+    lengths: dict[str, int] = {}
+    for path in paths:
+        parts = path.split(".")
+        for i, part in enumerate(parts):
+            if part.isdigit():
+                array = ".".join(parts[:i])
+                lengths[array] = max(lengths.get(array, 0), int(part) + 1)
+    found.arrays = {function.name: {} for function in found.functions}
+    for root in (module.main, module.prepare):
+        if root is not None:
+            found.arrays[root.name] = lengths
+    for function in reversed(found.functions):
+        arrays = found.arrays[function.name]
+        for step in steps(found.expanded[function.name].body):
+            if step.callee is None or step.kernel is not None:
+                continue
+            at, below = step.op.text("at"), found.arrays[step.callee.name]
+            for path, length in arrays.items():
+                if not at or path.startswith(f"{at}."):
+                    own = path[len(at) + 1 :] if at else path
+                    below[own] = max(below.get(own, 0), length)
 
 
 class _Planner:
@@ -111,6 +130,7 @@ class _Planner:
                 self.add(found, self.module.main, summaries)
                 if self.module.prepare is not None:
                     self.add(found, self.module.prepare, summaries)
+                _find_arrays(found)
                 return found
             except MustInline as error:
                 self.inlined.add(error.name)
