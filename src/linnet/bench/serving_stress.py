@@ -211,7 +211,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--new", type=int, default=24, help="tokens of an answer")
     parser.add_argument("--pid", type=int, help="the server's process, to watch its memory")
-    result = asyncio.run(_main(parser.parse_args()))
+    given = parser.parse_args()
+    try:
+        result = asyncio.run(_main(given))
+    except httpx.ConnectError:
+        parser.exit(2, f"no server answers at {given.url}: start one with `linnet serve`\n")
     print(json.dumps(result, indent=1))
     sys.exit(1 if result["wrong"] else 0)
 
